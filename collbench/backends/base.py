@@ -1,0 +1,137 @@
+"""What a backend is: it allocates, binds an operation to C calls, finishes it, and says why it cannot run here."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collbench.backends.memory import Buffers
+from collbench.collectives import Layout
+from collbench.plan import Case
+from collbench.world import World
+
+CALL_LENGTH = 14  # address, mask, twelve words: the layout of kernels/call_loop.py, which imports numba
+STATUS = 0xFFFFFFFF
+"""The mask of a call that returns a C int status: 0 is success, and the upper half of the register is not defined."""
+NO_STATUS = 0
+"""The mask of a call whose result says nothing of success."""
+
+CallList = NDArray[np.uint64]
+Step = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One C call: the function's address, the mask of its result that must be zero, and its words."""
+
+    address: int
+    words: tuple[int, ...] = ()
+    mask: int = STATUS
+
+
+def call_list(*rotations: Sequence[Call]) -> CallList:
+    """Pack calls, a sequence for each rotation (all of one length), into the loop's array (rotations, calls, 14)."""
+    if not rotations:
+        return np.zeros((1, 0, CALL_LENGTH), np.uint64)
+    packed = np.zeros((len(rotations), len(rotations[0]), CALL_LENGTH), np.uint64)
+    for row, calls in zip(packed, rotations, strict=True):
+        for place, call in zip(row, calls, strict=True):
+            words = (call.address, call.mask, *call.words)
+            place[: len(words)] = [word & 0xFFFFFFFFFFFFFFFF for word in words]
+    return packed
+
+
+NO_CALLS = call_list()
+
+
+def no_step(k: int) -> None:
+    """Do nothing: the step of a list without calls."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The same three lists through the Python binding; each takes the number of the iteration."""
+
+    meet: Step
+    run: Step
+    finish: Step = no_step
+
+
+class DeviceTimes(Protocol):
+    """Reads what the device's own clock said."""
+
+    def __call__(self, first: int, samples: int) -> NDArray[np.int64]:
+        """Nanoseconds of the `samples` samples that just ended; `first` is the iteration that the block began with."""
+        ...
+
+
+@dataclass
+class BoundCall:
+    """One case, ready to run on this rank: three call lists for the compiled loop, or three steps for Python's.
+
+    `buffers` holds one set for each rotation. `device_times` is there where the device's clock tells the time of a
+    sample; at most `most_samples` samples can then be read back at once. `close` frees what binding took, and may be
+    called only after the last call. `keep` holds what the calls' words point to.
+    """
+
+    buffers: list[Buffers]
+    meet: CallList = field(default_factory=call_list)
+    run: CallList = field(default_factory=call_list)
+    finish: CallList = field(default_factory=call_list)
+    steps: Steps | None = None
+    device_times: DeviceTimes | None = None
+    most_samples: int = 1 << 16
+    library_call: str = ""
+    algorithm: str = ""
+    notes: tuple[str, ...] = ()
+    close: Callable[[], None] = lambda: None
+    keep: tuple[object, ...] = ()
+
+
+class Backend(ABC):
+    """One library, opened for one group of ranks."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def unavailable(cls) -> str | None:
+        """One sentence that says why this machine cannot use the library, found without starting it; None if it can."""
+
+    @classmethod
+    def misfit(cls, world: World) -> str | None:
+        """One sentence that says why these ranks cannot use it; None if they can. Asked on every rank."""
+        return None
+
+    @abstractmethod
+    def __init__(self, group: World) -> None:
+        """Open the library for a group; collective over it."""
+
+    @property
+    @abstractmethod
+    def library(self) -> str:
+        """Name and version of the library that runs."""
+
+    @property
+    def device(self) -> str:
+        """The device that this rank computes on; empty for the host."""
+        return ""
+
+    @abstractmethod
+    def refuse(self, case: Case) -> str | None:
+        """One sentence that says why the case cannot run; None if it can. The same answer on every rank."""
+
+    @abstractmethod
+    def layout(self, case: Case, count: int) -> Layout:
+        """This rank's buffers for the case: the collective's, where the library does not ask for others in place."""
+
+    @abstractmethod
+    def bind(self, case: Case, count: int, layout: Layout) -> BoundCall:
+        """Allocate and bind; may fail on one rank alone, so the caller asks all ranks before it goes on."""
+
+    def close(self) -> None:
+        """Close the library; collective over the group."""

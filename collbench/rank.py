@@ -1,0 +1,283 @@
+"""What each process of a launch does: come up, learn the plan from rank 0, run it, go down."""
+
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collbench.errors import CollbenchError, UsageError
+from collbench.watchdog import Watchdog, block_signals
+
+if TYPE_CHECKING:
+    from collbench.plan import Plan
+    from collbench.record import Record
+    from collbench.results import RunFolder
+    from collbench.scenario import Scenario
+    from collbench.world import World
+
+START_TIMEOUT_S = 120.0
+"""For everything before the first case: a missing peer in MPI_Init shows as this."""
+STOP_TIMEOUT_S = 30.0
+"""For MPI_Finalize, where some libraries hang after all is done."""
+LAUNCHED = "COLLBENCH_LAUNCHED"
+"""Set by `collbench launch` for its ranks: it then accounts for the case that a run died in."""
+TERMINAL = "COLLBENCH_TERMINAL"
+"""Set by `collbench launch` where its own output is a terminal (the ranks' output never is)."""
+
+
+@dataclass(frozen=True)
+class RankOptions:
+    """What `collbench run` was told."""
+
+    scenario: str
+    output: Path | None = None
+    resume: bool = False
+    variant: str = ""
+    launch: int = 0
+    launches: int = 1
+    quiet: bool = False
+
+
+def main(options: RankOptions) -> int:
+    """Run this process's part; its exit code. Must be called before anything has started a thread."""
+    block_signals()
+    # Each rank is one of many on its host: a thread pool for linear algebra that nobody uses costs start-up.
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    from collbench.start import import_beside, launcher_rank, start_world, stop_world
+
+    watchdog = Watchdog(launcher_rank())
+    watchdog.start()
+    watchdog.enter("start", START_TIMEOUT_S)
+    imports = import_beside("collbench.kernels.call_loop", "collbench.kernels.pattern", "collbench.runner")
+    try:
+        world = start_world()
+    except CollbenchError as error:
+        watchdog.stop()
+        if launcher_rank() == 0:
+            print(f"collbench: {error}", file=sys.stderr)
+        return error.exit_code
+    watchdog.rank = world.rank
+    try:
+        code = _run(options, world, watchdog, imports.join)
+    except CollbenchError as error:  # the same on all ranks
+        if world.rank == 0:
+            print(f"collbench: {error}", file=sys.stderr)
+        code = error.exit_code
+    except Exception as error:
+        import traceback
+
+        traceback.print_exc()
+        watchdog.die(CollbenchError(f"{type(error).__name__}: {error}; this is a defect of collbench"))
+        raise
+    watchdog.enter("finalize", STOP_TIMEOUT_S)
+    sys.stdout.flush()
+    stop_world(world)
+    watchdog.stop()
+    return code
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What rank 0 found out and tells the others."""
+
+    scenario: "Scenario"
+    folder: Path
+    done: frozenset[tuple[str, str, int]]
+    launch: int
+
+
+def _run(options: RankOptions, world: "World", watchdog: Watchdog, wait_for_imports: Any) -> int:
+    from collbench.results import RunFolder
+
+    job = world.from_root(lambda: _job(options, world))
+    folder = RunFolder(job.folder)
+    watchdog.on_fault = lambda fault: _keep_fault(folder, world.rank, fault)
+    wait_for_imports()
+    from collbench.runner import Runner, exit_code
+
+    plan = _plan(job, options, world)
+    launch = _Launch(options, job, folder, world, plan)
+    world.from_root(launch.begin)
+    watchdog.on_death = launch.on_death
+    runner = Runner(
+        world=world,
+        watchdog=watchdog,
+        scenario=job.scenario,
+        clock=launch.clock,
+        place=launch.place,
+        run_id=folder.run_id,
+        launch=job.launch,
+        announce=launch.announce,
+        record=launch.record,
+    )
+    statuses = runner.run(plan)
+    if world.rank == 0:
+        launch.end()
+    return exit_code(statuses)
+
+
+def _job(options: RankOptions, world: "World") -> _Job:
+    """Rank 0: read the scenario, make or open the run folder."""
+    from collbench.results import RunFolder, RunInfo
+    from collbench.scenario import find, load
+
+    scenario = load(options.scenario)
+    names = [variant.name for variant in scenario.variants]
+    if names and options.variant not in names:
+        raise UsageError(
+            f"{scenario.name}: variants {', '.join(names)} need processes of their own; "
+            "use `collbench launch`, or name one with --variant"
+        )
+    if options.variant and options.variant not in names:
+        raise UsageError(f"--variant: got {options.variant!r}, expected one of {', '.join(names) or 'none'}")
+    if options.output is not None and (options.output / "run.json").exists():
+        folder = RunFolder.open(options.output)
+    else:
+        folder = RunFolder.create(scenario.name, options.output)
+    folder.lock()
+    if not folder.scenario_path.exists():
+        folder.write_scenario(find(options.scenario).read_text(encoding="utf-8"))
+    if not (folder.path / "run.json").exists():
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        folder.write_info(RunInfo(scenario.digest, "", world.size, now))
+    rows = folder.read()
+    _LOCKED.append(folder)
+    done = frozenset((row.case_id, row.group or "", row.launch) for row in rows)
+    return _Job(scenario, folder.path.resolve(), done, options.launch)
+
+
+_LOCKED: list["RunFolder"] = []
+"""The folder that this process holds the lock of; the lock lives as long as the process."""
+
+
+def _plan(job: _Job, options: RankOptions, world: "World") -> "Plan":
+    from dataclasses import replace
+
+    from collbench.plan import expand
+
+    plan = expand(
+        job.scenario,
+        variant=options.variant,
+        backend=default_backend(world),
+        launch=job.launch,
+        launches=options.launches,
+    )
+    return replace(plan, cases=tuple(case for case in plan.cases if (case.case_id, "0", job.launch) not in job.done))
+
+
+def default_backend(world: "World") -> str:
+    """Name what "default" stands for: nccl where every rank has a device of its own, else mpi, else loopback."""
+    from collbench.backends import backend_named
+
+    if world.comm is None:
+        return "loopback"
+    nccl = backend_named("nccl")
+    problem = world.first_problem(nccl.unavailable())
+    return "mpi" if problem or world.first_problem(nccl.misfit(world)) else "nccl"
+
+
+def shown_path(path: Path) -> Path:
+    """Return a path as a user in this folder would write it."""
+    try:
+        return path.relative_to(Path.cwd())
+    except ValueError:
+        return path
+
+
+def _keep_fault(folder: "RunFolder", rank: int, fault: dict[str, Any]) -> None:
+    folder.write_fault(rank, fault)
+
+
+class _Launch:
+    """Rank 0's books: the table, the rows, the pending case; on the other ranks only what all ranks find out."""
+
+    def __init__(self, options: RankOptions, job: _Job, folder: "RunFolder", world: "World", plan: "Plan") -> None:
+        from collbench.clock import measure_clock
+        from collbench.provenance import collect_rank, summarise
+        from collbench.runner import Place
+
+        self._folder = _LOCKED[0] if world.rank == 0 else folder
+        self._world, self._job, self._plan = world, job, plan
+        self._rows, self._began_at = 0, 0.0
+        ranks = world.all_gather((collect_rank(), measure_clock()))
+        self.clock = max((clock for _, clock in ranks), key=lambda clock: clock.floor_s)
+        self._ranks = summarise([facts for facts, _ in ranks])
+        bindings = [str(facts["binding"]) for facts, _ in ranks]
+        self.place = Place(oversubscribed=_oversubscribed(world, bindings), binding=_joined(bindings))
+        if world.rank == 0:
+            from collbench.table import Table, varying
+
+            watched = True if os.environ.get(TERMINAL) else None
+            self._table = Table(sys.stdout, varying(plan.cases), quiet=options.quiet, terminal=watched)
+
+    def begin(self) -> None:
+        """Write down what runs where, and open the table."""
+        from collbench.provenance import collect_launch
+
+        environment = collect_launch(self._world.library or None) | {"ranks": self._ranks}
+        self._folder.write_environment(self._job.launch, environment)
+        scenario, world = self._job.scenario, self._world
+        hosts = len(set(world.hosts))
+        self._table.line(f"{scenario.name}: {scenario.title}" if scenario.title != scenario.name else scenario.name)
+        self._table.line(
+            f"{world.size} rank{'s' * (world.size > 1)} on {hosts} host{'s' * (hosts > 1)}, cores {self.place.binding}"
+            f"{' (more ranks than cores: functional, not performance)' if self.place.oversubscribed else ''}; "
+            f"{world.library or 'no MPI'}; launch {self._job.launch}"
+        )
+        self._began_at = time.monotonic()
+
+    def announce(self, base: dict[str, Any]) -> None:
+        """A case begins."""
+        self._folder.set_pending(json.dumps(base))
+        done, total = self._rows, len(self._plan.cases)
+        spent = time.monotonic() - self._began_at
+        left = spent / done * (total - done) if done else None
+        self._table.progress(done, total, left, f"{base['collective']} {base['requested_bytes']} B")
+
+    def record(self, record: "Record") -> None:
+        """A case has its row."""
+        self._folder.append([record])
+        self._folder.clear_pending()
+        self._rows += 1
+        self._table.row(record)
+
+    def end(self) -> None:
+        """All cases have their rows."""
+        path = shown_path(self._folder.results_path)
+        self._table.close(
+            [
+                f"results: {path}",
+                f"next: open it in anything that reads CSV; columns: results/README.md; what ran where: "
+                f"{path.with_name('environment.json')}",
+            ]
+        )
+
+    def on_death(self, fault: dict[str, Any]) -> None:
+        """Rank 0 dies under a bare mpirun: the case that it was in gets its row here; `launch` does it otherwise."""
+        if self._world.rank == 0 and not os.environ.get(LAUNCHED):
+            from collbench.faults import account_for
+
+            account_for(self._folder, int(fault["exit_code"]))
+
+
+def _oversubscribed(world: "World", bindings: list[str]) -> bool:
+    """Whether a host has more ranks than cores that they may use."""
+    from collbench.provenance import expanded
+
+    for host in set(world.hosts):
+        ranks = [rank for rank, name in enumerate(world.hosts) if name == host]
+        if len(ranks) > len(set().union(*(expanded(bindings[rank]) for rank in ranks))):
+            return True
+    return False
+
+
+def _joined(bindings: list[str]) -> str:
+    """Return one text for all ranks' cores: by rank where they differ, once where they do not."""
+    if len(set(bindings)) == 1:
+        return bindings[0]
+    return ";".join(bindings) if len(bindings) <= 64 else ";".join(bindings[:64]) + ";..."

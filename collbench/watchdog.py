@@ -1,0 +1,145 @@
+"""One thread a rank that makes no MPI call: it owns the signals and the deadline, and ends the process when it must.
+
+The rank's main thread sits in compiled code or in a library's C code, where Python's signal handlers never run and from
+where nothing can be raised. So the signals are blocked before any thread exists, and this thread waits for them. What
+it has to say goes to the run folder first, since the launcher kills the other ranks within a moment of the first exit
+and their output is lost.
+"""
+
+import faulthandler
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from collbench.errors import CollbenchError, DeadlineExceeded, Interrupted
+
+SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+POLL_S = 0.25
+"""How often the thread looks up: short against a deadline, and its few microseconds are long against nothing."""
+SETTLE_S = 2.0
+"""After an expiry the other ranks' lines are waited for: they expire at nearly the same moment."""
+BACKUP_S = 20.0
+"""If this thread cannot run for so long (something holds the GIL), faulthandler's C thread ends the process."""
+
+Report = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What the rank is doing: `case` in words, `case_id`, and when it must be over (CLOCK_MONOTONIC seconds)."""
+
+    name: str
+    case: str = ""
+    case_id: str = ""
+    deadline: float | None = None
+    timeout_s: float = 0.0
+
+
+def block_signals() -> None:
+    """Block the signals that the watchdog waits for; call it before anything starts a thread."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+class Watchdog:
+    """The watchdog of one rank.
+
+    `on_fault` is called with the fault (rank, host, pid, phase, case, case_id, reason, exit_code) and must write it
+    down at once; `on_death` is called last, after the other ranks had time to write theirs.
+    """
+
+    def __init__(self, rank: int = 0) -> None:
+        self.rank = rank
+        self.on_fault: Report = lambda fault: None
+        self.on_death: Report = lambda fault: None
+        self._phase = Phase("start")
+        self._parent = os.getppid()
+        self._dying = threading.Lock()
+        self._backup_armed_until = 0.0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the watch; the process goes on alone."""
+        self._stopped.set()
+        self._thread.join(2 * POLL_S + 1)
+        faulthandler.cancel_dump_traceback_later()
+
+    def enter(self, name: str, timeout_s: float, case: str = "", case_id: str = "") -> None:
+        """Say what begins now and how long it may take without another `enter`."""
+        self._phase = Phase(name, case, case_id, time.monotonic() + timeout_s, timeout_s)
+
+    def extend(self) -> None:
+        """Start the present phase's time anew: there was progress."""
+        phase = self._phase
+        if phase.deadline is not None:
+            self._phase = Phase(
+                phase.name, phase.case, phase.case_id, time.monotonic() + phase.timeout_s, phase.timeout_s
+            )
+
+    def idle(self) -> None:
+        """Say that nothing is due."""
+        self._phase = Phase("between cases")
+
+    @property
+    def phase(self) -> Phase:
+        """What the rank is doing."""
+        return self._phase
+
+    def die(self, error: CollbenchError, *, settle: bool = False) -> None:
+        """Write the error down, say it, and end the process with its exit code, whatever the other ranks do."""
+        if not self._dying.acquire(blocking=False):  # the other thread is at it already
+            time.sleep(SETTLE_S + BACKUP_S)
+        phase = self._phase
+        fault: dict[str, Any] = {
+            "rank": self.rank,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "phase": phase.name,
+            "case": phase.case,
+            "case_id": phase.case_id,
+            "reason": str(error),
+            "exit_code": error.exit_code,
+        }
+        try:
+            self.on_fault(fault)
+            where = f" of {phase.case}" if phase.case else ""
+            line = f"collbench: rank {self.rank} on {fault['host']}: {error} (phase {phase.name}{where})\n"
+            os.write(sys.stderr.fileno() if sys.stderr else 2, line.encode())
+            if settle:
+                time.sleep(SETTLE_S)
+            self.on_death(fault)
+        finally:
+            os._exit(error.exit_code)
+
+    def _watch(self) -> None:
+        while not self._stopped.is_set():
+            caught = signal.sigtimedwait(SIGNALS, POLL_S)
+            if self._stopped.is_set():
+                return
+            if caught is not None:
+                name = signal.Signals(caught.si_signo).name
+                self.die(Interrupted(f"got {name}: the user, the launcher or the system ended this rank"))
+            phase, now = self._phase, time.monotonic()
+            if os.getppid() != self._parent:
+                self.die(Interrupted("the launcher is gone, so this rank ends too"))
+            if phase.deadline is not None and now > phase.deadline:
+                self.die(
+                    DeadlineExceeded(
+                        f"no progress for {phase.timeout_s:g} s; a rank whose line differs is where to look, "
+                        "and [measure] timeout gives slow operations more time"
+                    ),
+                    settle=True,
+                )
+            if now > self._backup_armed_until - BACKUP_S / 2:
+                faulthandler.dump_traceback_later(BACKUP_S + SETTLE_S, exit=True)
+                self._backup_armed_until = now + BACKUP_S

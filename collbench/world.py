@@ -1,0 +1,87 @@
+"""The ranks of the launch: who they are, and the control messages between them (never timed)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collbench.errors import CollbenchError
+
+T = TypeVar("T")
+Int64s = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class World:
+    """A set of ranks that can talk: all of the launch, or the ones of a group.
+
+    `comm` is an mpi4py communicator, or None where one process is all there is. `ranks` are the members' numbers in
+    the launch, `hosts` their host names.
+    """
+
+    rank: int = 0
+    size: int = 1
+    comm: Any = None
+    ranks: tuple[int, ...] = (0,)
+    hosts: tuple[str, ...] = ("localhost",)
+    library: str = ""
+    thread_level: str = ""
+    alone_because: str = field(default="", compare=False)
+
+    @property
+    def local_rank(self) -> int:
+        """This rank's number among the ranks of its host."""
+        return self.hosts[: self.rank].count(self.hosts[self.rank])
+
+    @property
+    def ranks_per_host(self) -> int:
+        """The largest number of ranks on one host."""
+        return max(self.hosts.count(host) for host in set(self.hosts))
+
+    def broadcast(self, value: T, root: int = 0) -> T:
+        """Give every rank the root's value."""
+        return value if self.comm is None else cast(T, self.comm.bcast(value, root=root))
+
+    def gather(self, value: T) -> list[T] | None:
+        """Give rank 0 every rank's value, in rank order; None elsewhere."""
+        return [value] if self.comm is None else cast("list[T] | None", self.comm.gather(value, root=0))
+
+    def all_gather(self, value: T) -> list[T]:
+        """Give every rank every rank's value, in rank order."""
+        return [value] if self.comm is None else cast("list[T]", self.comm.allgather(value))
+
+    def gather_array(self, local: Int64s) -> Int64s | None:
+        """Give rank 0 an array (size x local.size, int64); None elsewhere. `local` is as long on every rank."""
+        if self.comm is None:
+            return local[np.newaxis]
+        whole = np.empty((self.size, local.size), np.int64) if self.rank == 0 else None
+        self.comm.Gather(local, whole, root=0)
+        return whole
+
+    def broadcast_array(self, values: Int64s) -> Int64s:
+        """Give every rank the root's array (int64, as long on every rank), in place."""
+        if self.comm is not None:
+            self.comm.Bcast(values, root=0)
+        return values
+
+    def from_root(self, make: Callable[[], T]) -> T:
+        """Call `make` on rank 0; every rank gets its result or raises its error."""
+        outcome: tuple[bool, Any] = (True, None)
+        if self.rank == 0:
+            try:
+                outcome = (True, make())
+            except CollbenchError as error:
+                outcome = (False, error)
+            except Exception as error:  # the others must hear of it, whatever it is
+                outcome = (False, CollbenchError(f"rank 0: {type(error).__name__}: {error}"))
+        ok, payload = self.broadcast(outcome)
+        if not ok:
+            raise payload
+        return cast(T, payload)
+
+    def first_problem(self, problem: str | None) -> tuple[int, str] | None:
+        """Agree on whether any rank has a problem: the lowest such rank and its text, the same on every rank."""
+        problems = self.all_gather(problem)
+        return next(((rank, text) for rank, text in enumerate(problems) if text), None)
