@@ -62,7 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"collbench {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
 
-    launch = commands.add_parser("launch", help="start the ranks with mpirun or srun, and run a scenario", allow_abbrev=False)
+    launch = commands.add_parser(
+        "launch", help="start the ranks with mpirun or srun, and run a scenario", allow_abbrev=False
+    )
     _run_arguments(launch)
     launch.add_argument("-n", "--ranks", type=_positive, help="number of ranks (default: one a core, at least 2)")
     launch.add_argument("--launches", type=_positive, default=1, help="start the processes so many times (default 1)")
@@ -70,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     launch.add_argument("--launcher-args", default="", help="more arguments for it, as one quoted text")
     launch.set_defaults(function=_launch)
 
-    run = commands.add_parser("run", help="be one rank of a launch: mpirun -n N collbench run SCENARIO", allow_abbrev=False)
+    run = commands.add_parser(
+        "run", help="be one rank of a launch: mpirun -n N collbench run SCENARIO", allow_abbrev=False
+    )
     _run_arguments(run)
     run.add_argument("--variant", default="", help="name of the variant whose settings these processes have")
     run.add_argument("--launch", type=_count, default=0, help="number of this launch within the run (default 0)")
@@ -93,7 +97,9 @@ def _parser() -> argparse.ArgumentParser:
 def _run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenario", nargs="?", help="path of a scenario file, or the name of a shipped one")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="run folder (default: a new one in results/)")
+    where.add_argument(
+        "-o", "--output", type=Path, metavar="FOLDER", help="run folder (default: a new one in results/)"
+    )
     where.add_argument("--resume", type=Path, metavar="RUN", help="complete the run in this folder")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only the path of the results, and errors")
 

@@ -8,7 +8,7 @@ from collbench.results import RunFolder
 
 
 def reason_of(faults: list[dict[str, Any]]) -> tuple[str, str] | None:
-    """Return the status and the sentence that tell best why ranks ended: what a rank did itself, before what it suffered.
+    """Return the status and the sentence that tell best why ranks ended: what one did itself, before what it suffered.
 
     A rank that raised an error comes before one whose time was up, and both before those that a signal ended. Of ranks
     whose time was up, the one in another phase or case than most is where to look, and is named.

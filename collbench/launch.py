@@ -73,7 +73,9 @@ def find_launcher(name: str = "") -> Launcher:
     if Path(path).name.startswith("srun"):
         return Launcher(path, "srun")
     try:
-        answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL)
+        answer = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotRun(f"{path}: got {error}, expected a launcher that answers --version") from error
     said = answer.stdout + answer.stderr
@@ -113,7 +115,9 @@ class _Signals:
     got: list[int] = field(default_factory=list)
 
     def __enter__(self) -> "_Signals":
-        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        self._before = {
+            number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        }
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -135,7 +139,15 @@ def launch(options: LaunchOptions) -> int:
     codes = []
     with _Signals() as signals:
         for number, variant in _order(scenario, options.launches):
-            program = [sys.executable, "-m", "collbench", "run", str(folder.scenario_path), "--output", str(folder.path)]
+            program = [
+                sys.executable,
+                "-m",
+                "collbench",
+                "run",
+                str(folder.scenario_path),
+                "--output",
+                str(folder.path),
+            ]
             program += ["--launch", str(number), "--launches", str(options.launches)]
             program += ["--variant", variant.name] if variant else []
             program += ["--quiet"] if options.quiet else []
@@ -231,7 +243,9 @@ def _wait(process: "subprocess.Popen[bytes]", folder: RunFolder, signals: _Signa
         except subprocess.TimeoutExpired:
             pass
         now = time.monotonic()
-        if kill_at is None and (signals.got or (now - began > _START_LIMIT_S and not (folder.path / "environment.json").exists())):
+        if kill_at is None and (
+            signals.got or (now - began > _START_LIMIT_S and not (folder.path / "environment.json").exists())
+        ):
             process.send_signal(signal.SIGTERM)
             kill_at = now + _TERM_GRACE_S
         elif kill_at is not None and now > kill_at:
@@ -255,5 +269,3 @@ def _kill_session(leader: int) -> None:
                 os.kill(int(entry.name), signal.SIGKILL)
             except OSError:
                 continue
-
-

@@ -56,10 +56,12 @@ def show(name: str, ranks: int) -> int:
     backend = default_backend_here()
     variants = [variant.name for variant in scenario.variants] or [""]
     for variant in variants:
-        plan = expand(scenario, variant=variant, backend=backend)
+        plan = expand(scenario, ranks=ranks, variant=variant, backend=backend)
         title = f"{scenario.name}{': variant ' + variant if variant else ''}"
         print(f"{title}: {len(plan.cases)} cases on {ranks} ranks; backend default is {backend} here")
-        print(f"  at most {format_duration(_most_time(plan, scenario.measure))} of measuring a launch, besides verifying")
+        print(
+            f"  at most {format_duration(_most_time(plan, scenario.measure))} of measuring a launch, besides verifying"
+        )
         largest = max((_bytes(case.requested_bytes, case.buffers) for case in plan.cases), default=0)
         print(f"  at most about {format_size(largest)} of buffers a rank\n")
         print("  case_id       backend   collective  dtype    op    placement     caller    mode        size")

@@ -4,28 +4,29 @@ Inputs and expected results are one notion: the reduction by an operation over t
 first..last. One rank alone is that rank's input, all ranks are the result of an all-reduce, 0..r that of a scan. Every
 rank can therefore compute any part of any result alone, at the same cost as its own input, and compare raw bits.
 
-Everything follows from g(i) = mix(origin + i * STEP), i the element index, and from draws fold(g * m) with an odd
-multiplier m of their own. Ranks are numbered anew for each element: w = (rank - h) mod ranks, h hashed from g. Between two
-ranks lies a boundary, numbered as the rank after it, with a value u: drawn where that rank has 0 < w < c, else 0.
+Everything follows from g(i) = mix(origin + i * STEP), i the element's index, and from draws fold(g * m) with odd
+multipliers m = mix(key + stream * STEP) | 1, fold(x) = x ^ (x >> 32). Ranks are numbered anew for each element:
+w = (rank - h) mod ranks, h hashed from g. Between two ranks lies a boundary, numbered as the rank after it, with a
+value u: drawn where that rank has 0 < w < c, else 0.
 
-sum     Contributions are integers times a power of two that is common to the element, so that each is exact. Rank w < c
-        contributes lift + u(its left boundary) - u(its right boundary); w = 0 adds a base, drawn too. Neighbours cancel,
-        so the sum over any run of ranks knows at most the u at its two ends. A closed path of c steps rises by no more
-        than c // 2 times the width of u's range: that bounds the sum over any subset of ranks, in any order, to the
-        type's significant bits. No rounding, no overflow, and nothing for a saturating library to saturate. `lift` keeps
-        unsigned contributions from becoming negative.
-prod    The same path, in the exponent: rank w < c contributes 2^(lift + u - u). All ranks have a sign that telescopes
-        likewise, w = 0 a random mantissa (floats) or an odd factor (integers).
+sum     Contributions are integers times a power of two that is common to the element, so that each is exact. Rank
+        w < c contributes lift + u(its left boundary) - u(its right boundary); w = 0 adds a base, drawn too. Neighbours
+        cancel, so the sum over any run of ranks knows at most the u at its two ends. A closed path of c steps rises by
+        no more than c // 2 times the width of u's range: that bounds the sum over any subset of ranks, in any order,
+        to the type's significant bits. No rounding, no overflow, and nothing for a saturating library to saturate.
+        `lift` keeps unsigned contributions from becoming negative.
+prod    The same path, in the exponent: rank w < c contributes 2^(lift + u - u), and a sign that telescopes likewise;
+        w = 0 a random mantissa (floats) or an odd factor (integers) too.
 min,max Random values, as for `move`. The only ones that cost a step per rank.
-avg     Two ranks contribute x0 and x1, of one sign for floats, the others 0. Expected is x0 + x1 divided by the ranks: for
-        integers rounded toward zero, for floats to the nearest value. Libraries multiply by a rounded 1 / ranks before
-        they add, so floats may differ by 2 units in the last place.
+avg     Two ranks contribute x0 and x1, of one sign for floats, the others 0. Expected is x0 + x1 divided by the ranks:
+        for integers rounded toward zero, for floats to the nearest value. Libraries multiply by a rounded 1 / ranks
+        before they add, so floats may differ by 2 units in the last place.
 move    Random bits. The two top exponent bits of floats are 01: no NaN, infinity, subnormal number or zero.
 untouched
         Random bits that nobody sends: what must still be there afterwards.
 
-The idea of exact sums by integers of a common exponent, of which each rank holds a part, is that of the verification in
-nccl-tests (`verifiable`); the telescoping path is what makes partial results cheap.
+Exact sums of integers with a common exponent, split over the ranks, are how nccl-tests verifies too (`verifiable`); the
+telescoping path makes partial results as cheap as whole ones.
 """
 
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ _MAX_RANKS = 2**24  # avg divides in float64 and rounds once more; with fewer ra
 
 
 def mix(word: int) -> int:
-    """Hash 64 bits: the finalizer of splitmix64 (Steele, Lea, Flood, OOPSLA 2014; the constants are Stafford's mix 13)."""
+    """Hash 64 bits: the finalizer of splitmix64 (Steele, Lea, Flood, OOPSLA 2014), Stafford's constants "mix 13"."""
     word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9 % _WORD
     word = (word ^ (word >> 27)) * 0x94D049BB133111EB % _WORD
     return word ^ (word >> 31)
@@ -150,10 +151,10 @@ def _none(dtype: Dtype, ranks: int) -> _Numbers:
 
 
 def _sum(dtype: Dtype, ranks: int) -> _Numbers:
-    """The base takes half of the range -M..M (or 0..M), the path what is left; M = 2^precision - 1.
+    """Give half of the range -M..M (or 0..M) to the base and the rest to the path; M = 2^precision - 1.
 
-    Signed: window // 2 * step <= M - 2^(precision - 1). Unsigned: (window + window // 2) * step <= 2^(precision - 1), where
-    lift = step is in each contribution.
+    Signed: window // 2 * step <= M - 2^(precision - 1). Unsigned: (window + window // 2) * step <= 2^(precision - 1),
+    where lift = step is in each contribution.
     """
     half = 1 << (dtype.precision - 1)
     if dtype.kind == "unsigned":
@@ -167,15 +168,23 @@ def _sum(dtype: Dtype, ranks: int) -> _Numbers:
 
 
 def _prod(dtype: Dtype, ranks: int) -> _Numbers:
-    """Floats stay within 2^±(window // 2 + 1); integers hold up to window + window // 2 twos and a factor beside them."""
+    """Keep floats within 2^±(window // 2 + 1); in integers leave room for window + window // 2 twos and a factor.
+
+    The top bits of steps and base are signs: there, addition is XOR.
+    """
+    sign = 0 if dtype.kind == "unsigned" else 1 << 63
     if dtype.kind == "float":
-        return min(ranks, dtype.bias - 1), 1, 0, (1 << (dtype.precision - 1)) - 1, 0, 0, dtype.bias, 0
+        window = min(ranks, dtype.bias - 1)
+        return window, sign | 1, 0, sign | ((1 << (dtype.precision - 1)) - 1), 0, 0, dtype.bias, 0
     window = min(ranks, dtype.precision // 3)
-    return window, 1, 0, (1 << (dtype.precision - window - window // 2)) - 1, 0, 1, 0, 0
+    return window, sign | 1, 0, sign | ((1 << (dtype.precision - window - window // 2)) - 1), 0, 1, 0, 0
 
 
 def _avg(dtype: Dtype, ranks: int) -> _Numbers:
-    """Floats: 1..2^(precision - 1) times a power of two large enough that dividing gives no subnormal number."""
+    """Draw floats from 1..2^(precision - 1) times a power of two so large that the quotient is a normal number.
+
+    e4m3 has no such powers from 512 ranks on; its quotients may then be subnormal.
+    """
     window = min(ranks, 2)
     half = 1 << (dtype.precision - 1)
     if dtype.kind == "float":

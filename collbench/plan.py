@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
+from typing import Any
 
 from collbench.collectives import entry_named
 from collbench.scenario import Rule, Scenario, Sweep
@@ -35,12 +36,14 @@ class Case:
 
     @property
     def case_id(self) -> str:
-        """The same point has the same name on every machine and in every version: 12 hexadecimal digits.
+        """The same point has the same name on every machine and in every version: a letter and 11 hexadecimal digits.
+
+        The letter comes first so that no reader of the CSV takes a name such as 123e45 for a number.
 
         An axis that came later and has its first default leaves older names as they were.
         """
         axes = {name: value for name, value in asdict(self).items() if _LATER_AXES.get(name) != value}
-        return hashlib.sha256(json.dumps(axes, sort_keys=True).encode()).hexdigest()[:12]
+        return "c" + hashlib.sha256(json.dumps(axes, sort_keys=True).encode()).hexdigest()[:11]
 
     @property
     def label(self) -> str:
@@ -66,56 +69,93 @@ class Plan:
         return hashlib.sha256(json.dumps(listed).encode()).hexdigest()
 
 
-def expand(scenario: Scenario, *, variant: str = "", backend: str = "mpi", launch: int = 0, launches: int = 1) -> Plan:
-    """List the cases of one launch; `backend` is what "default" stands for here.
+def expand(
+    scenario: Scenario,
+    *,
+    ranks: int = 1,
+    variant: str = "",
+    backend: str = "mpi",
+    launch: int = 0,
+    launches: int = 1,
+) -> Plan:
+    """List the cases of one launch on so many ranks; `backend` is what "default" stands for here.
 
     Points that differ only in axes that do not apply (the operation of a broadcast, the dtype of a barrier) are one
     case. The order is that of the file, or, with several launches, shuffled by the launch's number: what drifts then
     does not always meet the same case.
     """
-    cases = list(dict.fromkeys(case for sweep in scenario.sweeps for case in _cases(scenario, sweep, variant, backend)))
+    context = _Context(variant, backend, ranks, scenario.measure.modes)
+    cases = list(dict.fromkeys(case for sweep in scenario.sweeps for case in _cases(sweep, context)))
     order = scenario.measure.order
     if order == "random" or (order == "auto" and launches > 1):
         random.Random(f"{scenario.measure.seed}:{launch}:{variant}").shuffle(cases)
     return Plan(tuple(cases))
 
 
-def _cases(scenario: Scenario, sweep: Sweep, variant: str, default_backend: str) -> Iterator[Case]:
-    axes = product(
-        sweep.backends, sweep.topologies, sweep.collectives, sweep.patterns, sweep.dtypes, sweep.operations,
-        sweep.roots, sweep.calls, sweep.callers, scenario.measure.modes, sweep.syncs, sweep.buffer, sweep.buffers,
-        sweep.pages, sweep.placements, sweep.sizes or (0,),
-    )  # fmt: skip
-    for (backend, topology, collective, pattern, dtype, operation, root, call, caller, mode, sync, buffer, buffers,
-         pages, placement, size) in axes:  # fmt: skip
-        case = Case(
-            variant=variant, backend=default_backend if backend == "default" else backend, collective=collective,
-            call=call, dtype=dtype, operation=operation, root=root, placement=placement, caller=caller, mode=mode,
-            sync=sync, buffer=buffer, buffers=buffers, pages=pages, pattern=pattern, topology=topology,
-            requested_bytes=size,
-        )  # fmt: skip
-        case = _applicable(case)
+@dataclass(frozen=True)
+class _Context:
+    """What a sweep leaves open: what "default" and "all" stand for in this launch."""
+
+    variant: str
+    backend: str
+    ranks: int
+    modes: tuple[str, ...]
+
+
+def _cases(sweep: Sweep, context: _Context) -> Iterator[Case]:
+    """The cross product; the axis that is named first changes slowest."""
+    axes: dict[str, tuple[Any, ...]] = {
+        "variant": (context.variant,),
+        "backend": tuple(context.backend if name == "default" else name for name in sweep.backends),
+        "topology": sweep.topologies,
+        "collective": sweep.collectives,
+        "pattern": _patterns(sweep),
+        "dtype": sweep.dtypes,
+        "operation": sweep.operations,
+        "root": tuple(root for named in sweep.roots for root in (_every(context) if named == "all" else (named,))),
+        "call": sweep.calls,
+        "caller": sweep.callers,
+        "mode": context.modes,
+        "sync": sweep.syncs,
+        "buffer": sweep.buffer,
+        "buffers": sweep.buffers,
+        "pages": sweep.pages,
+        "placement": sweep.placements,
+        "requested_bytes": sweep.sizes or (0,),
+    }
+    for values in product(*axes.values()):
+        case = _applicable(Case(**dict(zip(axes, values, strict=True))))
         if _wanted(case, sweep.include, sweep.exclude):
             yield case
 
 
+def _every(context: _Context) -> tuple[str, ...]:
+    return tuple(str(rank) for rank in range(context.ranks))
+
+
+def _patterns(sweep: Sweep) -> tuple[str, ...]:
+    """A given matrix of weights takes the place of named patterns, as the text that all_to_all_v reads."""
+    if sweep.matrix is None:
+        return sweep.patterns
+    return ("; ".join(" ".join(f"{weight:g}" for weight in row) for row in sweep.matrix),)
+
+
 def _applicable(case: Case) -> Case:
-    """Empty the axes that the collective does not have."""
-    collective = entry_named(case.collective).collective
+    """Empty the axes that the collective does not have, and settle what "default" placement is."""
+    entry = entry_named(case.collective)
+    collective = entry.collective
     placement = case.placement
     if placement == "default":
-        placement = "out_of_place"
+        placement = "in_place" if entry.one_buffer and case.backend == "mpi" else "out_of_place"
     case = replace(
         case,
         operation=case.operation if collective.reduces else "",
         root=case.root if collective.rooted else "",
         placement=placement,
-        pattern=case.pattern if getattr(collective, "has_patterns", False) else "",
+        pattern=case.pattern if collective.has_patterns else "",
     )
     if not collective.has_data:
-        case = replace(
-            case, dtype="", placement="", buffer="plain", buffers=1, pages="default", requested_bytes=0
-        )
+        case = replace(case, dtype="", placement="", buffer="plain", buffers=1, pages="default", requested_bytes=0)
     return case
 
 

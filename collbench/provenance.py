@@ -110,7 +110,7 @@ def nccl_conf(environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
     found = {}
     for shown, path in ((_NCCL_CONF, _NCCL_CONF), ("~/.nccl.conf", own)):
         lines = (_text(path) or "").splitlines()
-        pairs = (line.split("=", 1) for line in lines if "=" in line and not line.lstrip().startswith("#"))
+        pairs = (line.split("=", 1) for line in lines if "=" in line)
         if kept := settings({name.strip(): value.strip() for name, value in pairs}):
             found[shown] = kept
     return found
@@ -133,9 +133,9 @@ def redacted(argv: Sequence[str]) -> list[str]:
 
 
 def summarise(ranks: Sequence[Mapping[str, object]]) -> dict[str, dict[str, object]]:
-    """Fold what the ranks say, in rank order: for every name the ranges of ranks and their value.
+    """Fold what the ranks say, in rank order: for every name the ranges of ranks and their value, or each one's own.
 
-    `{"cpu_model": {"0-1023": "..."}, "hostname": {"0-7": "a", "8-15": "b"}}`
+    `{"cpu_model": {"0-15": "..."}, "hostname": {"0-7": "a", "8-15": "b"}, "pid": {"each": [17, 18, ...]}}`
     """
     names = dict.fromkeys(name for rank in ranks for name in rank)
     return {name: _folded([rank.get(name) for rank in ranks]) for name in names}
@@ -156,6 +156,8 @@ def _folded(values: Sequence[object]) -> dict[str, object]:
     owners: dict[str, list[int]] = {}
     for rank, value in enumerate(values):
         owners.setdefault(repr(value), []).append(rank)
+    if len(owners) == len(values) > 1:
+        return {"each": list(values)}
     return {compact(ranks): values[ranks[0]] for ranks in owners.values()}
 
 

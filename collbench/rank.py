@@ -162,12 +162,15 @@ def _plan(job: _Job, options: RankOptions, world: "World") -> "Plan":
 
     plan = expand(
         job.scenario,
+        ranks=world.size,
         variant=options.variant,
         backend=default_backend(world),
         launch=job.launch,
         launches=options.launches,
     )
-    return replace(plan, cases=tuple(case for case in plan.cases if (case.case_id, "0", job.launch) not in job.done))
+    return replace(
+        plan, cases=tuple(case for case in plan.cases if (case.case_id, "world", job.launch) not in job.done)
+    )
 
 
 def default_backend(world: "World") -> str:

@@ -147,7 +147,6 @@ class RunFolder:
         if not text:
             return
         with self._guarded():
-            self.lock()
             if not self._checked:
                 self.repair()
                 self._check_header()

@@ -11,7 +11,7 @@ import numpy as np
 from collbench.backends import backend_named
 from collbench.backends.base import Backend, BoundCall
 from collbench.clock import Clock
-from collbench.collectives import Layout, Shape, entry_named
+from collbench.collectives import Collective, Shape, collective_of
 from collbench.dtypes import DTYPES
 from collbench.errors import CannotRun, CollbenchError, UsageError
 from collbench.pattern import Pattern
@@ -78,7 +78,10 @@ class Runner:
         try:
             status, values = self._measured(case)
         except CollbenchError as error:  # the same on every rank: see _together
-            status, values = ("skipped" if isinstance(error, CannotRun | UsageError) else "failed"), {"reason": str(error)}
+            status, values = (
+                ("skipped" if isinstance(error, CannotRun | UsageError) else "failed"),
+                {"reason": str(error)},
+            )
         self.watchdog.enter("record", timeout_s, case.label, case.case_id)
         if self.world.rank == 0:
             self.record(Record(**(base | values | {"status": status})))
@@ -88,21 +91,21 @@ class Runner:
     def _measured(self, case: Case) -> tuple[str, dict[str, Any]]:
         measure = self.scenario.measure
         backend = self._backend(case)
-        collective = entry_named(case.collective).collective
+        collective = collective_of(case.collective, case.pattern, self.world.size)
         if self.world.size < collective.least_ranks:
             raise CannotRun(
-                f"{case.collective} needs at least {collective.least_ranks} ranks, and this launch has {self.world.size}"
+                f"{case.collective} needs at least {collective.least_ranks} ranks; this launch has {self.world.size}"
             )
         itemsize = DTYPES[case.dtype].itemsize if case.dtype else 1
         shape = collective.shape(case.requested_bytes, itemsize, self.world.size)
         layout = backend.layout(case, shape.count)
-        known = self._known(case, backend, shape, layout, itemsize)
+        known = self._known(case, backend, shape, collective, itemsize)
         bound = self._together(lambda: backend.bind(case, shape.count, layout))
         try:
             pattern = Pattern(DTYPES[case.dtype or "int8"], case.operation or "move", self.world.size, self._seed(case))
             check = Check(self.world.rank, layout, pattern)
             if bound.buffers:
-                self._together(lambda: [check.prepare(one) for one in bound.buffers])
+                self._together(lambda: check.prepare_all(bound.buffers))
             self.watchdog.enter("sample", measure.timeout_s, case.label, case.case_id)
             sampled = self._alone(
                 lambda: sample(
@@ -135,6 +138,8 @@ class Runner:
         """Open the case's backend, or raise why it cannot run the case; all ranks do the same."""
         if case.topology != "world":
             raise CannotRun(f"topology {case.topology}: only world can be measured")
+        if case.root and int(case.root) >= self.world.size:
+            raise CannotRun(f"root {case.root}: the group has ranks 0 to {self.world.size - 1}")
         name = case.backend
         kind = backend_named(name)
         if name not in self._refusals:
@@ -184,7 +189,7 @@ class Runner:
         return text if self.world.size == 1 else f"rank {rank} on {self.world.hosts[rank]}: {text}"
 
     def _seed(self, case: Case) -> int:
-        return int(case.case_id, 16) ^ self.scenario.measure.seed
+        return int(case.case_id[1:], 16) ^ self.scenario.measure.seed
 
     def _base(self, case: Case, started_at: str) -> dict[str, Any]:
         """What a row says however the case ends."""
@@ -198,7 +203,7 @@ class Runner:
             "case_id": case.case_id,
             "status": "failed",
             "root": int(case.root) if case.root else None,
-            "group": "0",
+            "group": "world",
             "ranks": self.world.size,
             "hosts": len(set(self.world.hosts)),
             "ranks_per_host": self.world.ranks_per_host,
@@ -206,16 +211,21 @@ class Runner:
             "binding": self.place.binding,
         }
 
-    def _known(self, case: Case, backend: Backend, shape: Shape, layout: Layout, itemsize: int) -> dict[str, Any]:
+    def _known(
+        self, case: Case, backend: Backend, shape: Shape, collective: Collective, itemsize: int
+    ) -> dict[str, Any]:
         """What is known of a case before it runs."""
+        size, root = self.world.size, int(case.root) if case.root else 0
+        asked = range(size) if collective.has_patterns else {0, root}
+        layouts = [collective.layout(shape.count, size, rank, root=root) for rank in asked]
         return {
             "library": backend.library,
             "thread_level": self.world.thread_level or None,
             "device": backend.device or None,
             "size_bytes": shape.size_bytes,
             "count": shape.count,
-            "send_bytes": layout.send * itemsize,
-            "recv_bytes": layout.recv * itemsize,
+            "send_bytes": max(one.send for one in layouts) * itemsize,
+            "recv_bytes": max(one.recv for one in layouts) * itemsize,
             "seed": self._seed(case) if case.dtype else None,
         }
 
@@ -223,7 +233,7 @@ class Runner:
         """What rank 0 knows after sampling; nothing on the others."""
         if not sampled.durations_s.size:
             return {}
-        collective = entry_named(case.collective).collective
+        collective = collective_of(case.collective, case.pattern, self.world.size)
         by_device = sampled.device_s is not None
         durations = sampled.device_s if sampled.device_s is not None else sampled.durations_s
         if collective.timed_ranks >= 0:
@@ -288,4 +298,3 @@ def exit_code(statuses: list[str]) -> int:
         if status in statuses:
             return code
     return 0 if "ok" in statuses or not statuses else 7
-

@@ -143,7 +143,7 @@ def find(name_or_path: str | Path) -> Path:
     if str(name_or_path) in names:
         return FOLDER / f"{name_or_path}.toml"
     path = Path(name_or_path)
-    got = f"scenario: got {shown(str(name_or_path))}"
+    got = f"scenario: got {shown(str(name_or_path), 500)}"
     try:
         if path.is_dir():
             raise ScenarioError(f"{got}, a directory, expected a TOML file; name a file in it")
@@ -162,7 +162,9 @@ def load(name_or_path: str | Path) -> Scenario:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise ScenarioError(f"{where}: got no text ({_reason(error)}), expected a readable file") from None
+        raise ScenarioError(
+            f"{where}: got no text ({_reason(error)}), expected a readable file; check the file"
+        ) from None
     try:
         text = raw.decode("utf-8-sig")  # some editors put a byte order mark in front
     except UnicodeDecodeError as error:

@@ -51,8 +51,9 @@ def sentence(
             expected, remedy = "a list of tables", f"write {_TABLES[key]} in place of [{key}]"
         case "list_type" | "union_tag_not_found" as kind:
             expected = "a list" if kind == "list_type" else "a list or a table"
-            whole = path[-1] == key and not isinstance(value, dict | list) and not got.endswith("...")
-            remedy = f"write {key} = [{got}]" if whole else ""
+            # What stood alone may stand in a list; only a size must be a text for that.
+            fits = isinstance(value, str) or (kind == "list_type" and isinstance(value, int | float))
+            remedy = f"write {key} = [{got}]" if fits and path[-1] == key and not got.endswith("...") else ""
         case "too_short":
             expected = _MISSING.get(key, "at least one value")
             remedy = _WRITE.get(key, "" if key in examples else f"leave {key} out")

@@ -71,11 +71,11 @@ def start_world() -> World:
         _initialise(MPI)
     comm = MPI.COMM_WORLD
     size, rank = comm.Get_size(), comm.Get_rank()
-    library = MPI.Get_library_version().split("\n")[0].split(", package")[0].replace("\t", " ").strip("\0 ")
+    library = " ".join(MPI.Get_library_version().partition("\n")[0].partition(", package")[0].strip("\0").split())
     if announced is not None and announced[1] != size:
         raise CannotRun(
-            f"launcher: {announced[0]} says {announced[1]} processes but MPI ({' '.join(library.split())}) sees {size}; "
-            "the mpirun that started them is not this MPI's: use `collbench launch`, or the mpirun beside the interpreter"
+            f"launcher: {announced[0]} says {announced[1]} processes but MPI ({library}) sees {size}; "
+            "it is not this MPI's mpirun that started them: use `collbench launch`, or the mpirun beside Python"
         )
     hosts = tuple(comm.allgather(socket.gethostname()))
     return World(
@@ -84,7 +84,7 @@ def start_world() -> World:
         comm=comm.Dup(),
         ranks=tuple(range(size)),
         hosts=hosts,
-        library=" ".join(library.split()),
+        library=library,
         thread_level=_THREAD_LEVELS[MPI.Query_thread()],
     )
 

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.backends.base import BoundCall, Steps
-from collbench.errors import LibraryFailed
 from collbench.scenario import Measure
 from collbench.stats import median_of, relative_half_width
 from collbench.world import World
@@ -199,7 +198,7 @@ def _collect(
     if not blocks or sampler.failed is not None:
         nothing = np.empty((0, 0))
         return Sampled(nothing, nothing, None, warmed, batch, _STOPS[stopped_by], sampler.failed)
-    whole = np.concatenate(blocks, axis=2) * (1e-9 / batch)
+    whole: Floats = np.concatenate(blocks, axis=2).astype(np.float64) * (1e-9 / batch)
     return Sampled(
         durations_s=whole[:, 0],
         enqueue_s=whole[:, 1],
@@ -221,7 +220,7 @@ def _more(worst: Int64s, batch: int, elapsed: float, measure: Measure, step_s: f
     if elapsed >= measure.time_budget_s:
         return 0, _STOPS.index("budget")
     if worst.size >= measure.least_iterations and elapsed >= measure.least_time_s:
-        ordered = np.sort(worst) * (1e-9 / batch)
+        ordered: Floats = np.sort(worst).astype(np.float64) * (1e-9 / batch)
         width = relative_half_width(ordered, step_s / batch)
         if width is not None and width <= measure.precision and median_of(ordered) > 0:
             return 0, _STOPS.index("precision")

@@ -35,11 +35,9 @@ DURATION_PATTERN = rf"^({_NUMBER}) ?({'|'.join(DURATION_UNITS)})$"
 # Minutes and hours begin at two of them: "90 s" reads better than "1.5 min".
 _DURATION_STEPS = (("h", 3600.0, 7200.0), ("min", 60.0, 120.0), ("s", 1.0, 1.0), ("ms", 1e-3, 1e-3), ("us", 1e-6, 1e-6))
 
-_LONGEST_SHOWN = 60
 
-
-def shown(value: object) -> str:
-    """Write a value as a scenario file would, on one line and cut to a readable length."""
+def shown(value: object, longest: int = 60) -> str:
+    """Write a value as a scenario file would, on one line and cut to `longest` characters."""
     if isinstance(value, str):
         text = f'"{value}"' if value.isprintable() and not set(value) & {'"', "\\"} else json.dumps(value)
     elif isinstance(value, bool):
@@ -49,13 +47,13 @@ def shown(value: object) -> str:
     elif isinstance(value, list | tuple):
         if any(isinstance(item, dict | list | tuple) for item in value):
             return "a list"
-        text = f"[{', '.join(shown(item) for item in value[:_LONGEST_SHOWN])}]"
+        text = f"[{', '.join(shown(item) for item in value[:longest])}]"
     else:
         try:
             text = str(value)
         except ValueError:  # Python refuses to write integers of several thousand digits
             return "a very long number"
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 4]} ..."
+    return text if len(text) <= longest else f"{text[: longest - 4]} ..."
 
 
 def parse_size(text: object) -> int:

@@ -57,6 +57,11 @@ class Check:
             buffers.recv.memory.fill(0, buffers.recv.memory.length, untouched, 0)
         self.poison(buffers)
 
+    def prepare_all(self, sets: list[Buffers]) -> None:
+        """Prepare the sets of all rotations."""
+        for one in sets:
+            self.prepare(one)
+
     def poison(self, buffers: Buffers) -> None:
         """Poison what will be received and fill what is sent (in place the one covers part of the other)."""
         recv = buffers.recv
@@ -142,8 +147,7 @@ def check_case(bound: BoundCall, check: Check, *, timed: bool) -> Damage | None:
     damages: list[Damage] = []
     if timed:
         damages += [found for one in bound.buffers if not one.in_place and (found := check.damage(one))]
-    for one in bound.buffers:
-        check.prepare(one)
+    check.prepare_all(bound.buffers)
     stamps = np.empty((1, 3), np.int64)
     loop = loop_of(bound)
     for k in range(len(bound.buffers)):

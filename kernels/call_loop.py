@@ -6,7 +6,10 @@ for the longest signature in use (MPI_Sendrecv). On x86-64 and on 64-bit Arm Lin
 takes one word whatever its width, and words beyond what the callee declares are ignored.
 """
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -17,15 +20,17 @@ from collbench.kernels.jit import kernel
 ADDRESS, MASK, FIRST_WORD = 0, 1, 2
 WORDS = 12
 CALL_LENGTH = FIRST_WORD + WORDS
+CallList = npt.NDArray[np.uint64]
+Stamps = npt.NDArray[np.int64]
 _CLOCK_MONOTONIC = 1
 _NANOSECONDS = 1_000_000_000
 
 
 @intrinsic
-def _invoke(typing_context, address, *words):  # type: ignore[no-untyped-def]
+def _invoke(typing_context: Any, address: Any, *words: Any) -> Any:
     """Call the C function at `address` with integer words; the result is the whole first return register."""
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = ir.IntType(64)
         function = builder.inttoptr(arguments[0], ir.FunctionType(word, [word] * WORDS).as_pointer())
         return builder.call(function, cgutils.unpack_tuple(builder, arguments[1]))
@@ -34,10 +39,10 @@ def _invoke(typing_context, address, *words):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def _now(typing_context):  # type: ignore[no-untyped-def]
+def _now(typing_context: Any) -> Any:
     """Read CLOCK_MONOTONIC in nanoseconds."""
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word, half = ir.IntType(64), ir.IntType(32)
         timespec = cgutils.alloca_once(builder, ir.ArrayType(word, 2))
         function_type = ir.FunctionType(half, [half, timespec.type])
@@ -51,7 +56,7 @@ def _now(typing_context):  # type: ignore[no-untyped-def]
 
 
 @kernel("uint64(uint64[:, :, ::1], uint64)")
-def make_calls(calls, k):  # type: ignore[no-untyped-def]
+def make_calls(calls: CallList, k: int) -> np.uint64:
     """Make the calls of rotation k mod rotations; the masked results, ORed."""
     status = np.uint64(0)
     rotation = k % np.uint64(calls.shape[0]) if calls.shape[0] > 1 else np.uint64(0)
@@ -66,7 +71,7 @@ def make_calls(calls, k):  # type: ignore[no-untyped-def]
 
 
 @kernel("uint64(uint64[:, :, ::1], uint64[:, :, ::1], uint64[:, :, ::1], uint64, uint64, int64[:, ::1])")
-def call_loop(meet, run, finish, first, batch, stamps):  # type: ignore[no-untyped-def]
+def call_loop(meet: CallList, run: CallList, finish: CallList, first: int, batch: int, stamps: Stamps) -> np.uint64:
     """Measure stamps.shape[0] samples of `batch` iterations each; the masked results of all calls, ORed.
 
     A sample is: meet, the clock, `run` batch times, the clock, finish, the clock. `stamps` (samples x 3, int64)
@@ -92,7 +97,7 @@ def call_loop(meet, run, finish, first, batch, stamps):  # type: ignore[no-untyp
 
 
 @kernel("uint64(int64[::1])")
-def read_clock(stamps):  # type: ignore[no-untyped-def]
+def read_clock(stamps: Stamps) -> np.uint64:
     """Fill `stamps` with consecutive readings of the loop's clock, in nanoseconds; 0."""
     for i in range(stamps.shape[0]):
         stamps[i] = _now()

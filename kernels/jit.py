@@ -1,7 +1,4 @@
-"""How kernels are compiled for the host: by Numba, to run without the GIL, cached where the machine allows it.
-
-This is the only module that imports numba; the kernels beside it go through `kernel`.
-"""
+"""How kernels are compiled for the host: by Numba, to run without the GIL, cached where the machine allows it."""
 
 import os
 import stat
@@ -24,8 +21,8 @@ def kernel(*signatures: str) -> Callable[[F], F]:
     """Compile a function for these signatures when its module is imported, or take it from the cache.
 
     numba looks for a place to keep it in NUMBA_CACHE_DIR, beside the source and in the user's cache, and raises where
-    it can write to none of them. Then a private folder under the system's temporary folder serves, and if that fails too
-    the function is compiled anew in each process.
+    it can write to none of them. Then a private folder under the system's temporary folder serves, and if that fails
+    too the function is compiled anew in each process.
     """
 
     def compiled(function: F) -> F:

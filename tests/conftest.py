@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def no_process_left_behind() -> Iterator[None]:
     """Fail a test that leaves processes behind, and end them."""
-    marker = uuid.uuid4().hex
+    marker = f"{os.environ.get(launching.MARKER, '')}/{uuid.uuid4().hex}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(launching.MARKER, marker)
         yield

@@ -1,5 +1,6 @@
 """Run programs for the tests, on one process or several ranks: each within a time limit, none left behind."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,11 +17,13 @@ from typing import IO, Literal, Self
 
 RANKS = (1, 2, 3, 4)
 
-# Names the test in the environment of all that it starts. Launchers give ranks process groups (Open MPI) or sessions
-# (MPICH) of their own, and orphans get another parent, but the environment stays.
+# Names the test, and below it the run, in the environment of all that it starts. Launchers give ranks process groups
+# (Open MPI) or sessions (MPICH) of their own, and orphans get another parent, but the environment stays.
 MARKER = "COLLBENCH_TEST"
 
-GRACE = 5.0  # seconds between SIGTERM to the launcher and SIGKILL to all that it started
+SEGMENTS = (b"sm_segment.", b"vader_segment.", b"mpich_shm_")  # of Open MPI 5 and 4, of MPICH
+
+GRACE = 5.0  # seconds from SIGTERM to the launcher to SIGKILL to all that it started
 
 
 @dataclass(frozen=True)
@@ -39,11 +43,9 @@ class CompletedRun:
 
 @dataclass(frozen=True)
 class Process:
-    """A line of /proc; `started` (clock ticks since boot) tells a process from a later one of the same number."""
+    """A process; `started` (clock ticks since boot) tells it from a later one of the same number."""
 
     pid: int
-    parent: int
-    session: int
     started: int
 
     @property
@@ -89,9 +91,10 @@ def run(
     """Run a command for at most `timeout` seconds.
 
     `env` is laid over this process's environment; None takes a variable out. A command that does not end in time gets
-    SIGTERM, then it and all its descendants SIGKILL, and AssertionError tells both outputs.
+    SIGTERM, then it and all that it started SIGKILL, and AssertionError tells both outputs.
     """
-    merged = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}
+    marker = f"{os.environ.get(MARKER, '')}/{uuid.uuid4().hex}"
+    merged = {name: value for name, value in {**os.environ, **(env or {}), MARKER: marker}.items() if value is not None}
     start = time.monotonic()
     # Files and not pipes: an orphan that holds a pipe open would keep its reader waiting.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -107,11 +110,11 @@ def run(
         try:
             process.wait(timeout)
         except subprocess.TimeoutExpired:
-            _stop(process)
+            _stop(process, marker)
             text = " ".join(str(word) for word in command)
             raise AssertionError(f"still running after {timeout} s: {text}{_both(_text(out), _text(err))}") from None
         except BaseException:
-            _stop(process)
+            _stop(process, marker)
             raise
         return CompletedRun(process.returncode, _text(out), _text(err), time.monotonic() - start)
 
@@ -145,11 +148,10 @@ def cuda_devices() -> int:
 
 
 def left_behind(marker: str, grace: float = 2.0) -> list[Process]:
-    """List the processes that a test started and that still run after `grace` seconds."""
+    """List the processes under a marker that still run after `grace` seconds."""
     deadline = time.monotonic() + grace
-    entry = f"{MARKER}={marker}".encode()
     while True:
-        remaining = [p for p in _processes() if p.pid != os.getpid() and entry in _read(p.pid, "environ").split(b"\0")]
+        remaining = _marked(marker)
         if not remaining or time.monotonic() > deadline:
             return remaining
         time.sleep(0.05)
@@ -157,37 +159,32 @@ def left_behind(marker: str, grace: float = 2.0) -> list[Process]:
 
 def kill(processes: Iterable[Process]) -> None:
     """Send SIGKILL to those that still run."""
-    running = {(p.pid, p.started) for p in _processes()}
-    for process in processes:
-        if (process.pid, process.started) in running:
-            try:
-                os.kill(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+    for process in set(_processes()) & set(processes):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    family = _family(process.pid)
+def _stop(process: subprocess.Popen[bytes], marker: str) -> None:
+    # Whoever is killed, by us or by the launcher, leaves its shared memory behind.
+    segments = {segment for p in _marked(marker) for segment in _segments(p.pid)}
     process.terminate()
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(GRACE)
-    except subprocess.TimeoutExpired:
-        family |= _family(process.pid)
-    finally:
-        kill(family)
-        process.wait()
+    while remaining := _marked(marker):  # again, since what is killed may just have started another
+        kill(remaining)
+    process.wait()
+    for segment in segments:
+        segment.unlink(missing_ok=True)
 
 
-def _family(root: int) -> set[Process]:
-    """Collect a process, its session, and the descendants of both, in whatever sessions they are."""
-    every = _processes()
-    family = {p for p in every if root in (p.pid, p.session)}
-    while True:
-        pids = {p.pid for p in family}
-        more = {p for p in every if p.parent in pids} - family
-        if not more:
-            return family
-        family |= more
+def _marked(marker: str) -> list[Process]:
+    entry = f"{MARKER}={marker}".encode()
+    return [
+        process
+        for process in _processes()
+        if process.pid != os.getpid()
+        and any(variable.startswith(entry) for variable in _read(process.pid, "environ").split(b"\0"))
+    ]
 
 
 def _processes() -> list[Process]:
@@ -198,8 +195,14 @@ def _processes() -> list[Process]:
             # proc(5): "pid (name) state parent group session ...", start time as field 22; the name may hold anything.
             fields = _read(int(entry.name), "stat").rpartition(b")")[2].split()
             if len(fields) > 19 and fields[0] not in (b"Z", b"X"):
-                found.append(Process(int(entry.name), int(fields[1]), int(fields[3]), int(fields[19])))
+                found.append(Process(int(entry.name), int(fields[19])))
     return found
+
+
+def _segments(pid: int) -> set[Path]:
+    """List the files that the MPI of a process keeps in /dev/shm."""
+    names = (line.rpartition(b"/dev/shm/")[2] for line in _read(pid, "maps").splitlines() if b"/dev/shm/" in line)
+    return {Path("/dev/shm") / name.decode() for name in names if name.startswith(SEGMENTS)}
 
 
 def _read(pid: int, name: str) -> bytes:

@@ -22,6 +22,7 @@ def test_a_file_is_old_or_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert list(tmp_path.iterdir()) == [path]
     write_atomically(path, "new", durable=False)
     assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_new_name_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

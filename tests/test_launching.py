@@ -12,14 +12,14 @@ import launching
 # One write a line: a launcher may mix the pieces of several ranks' lines.
 HELLO = "import sys; from mpi4py import MPI; w = MPI.COMM_WORLD; sys.stdout.write(f'{w.rank} {w.size}\\n')"
 
-# Deaf to SIGTERM; rank 0 also starts a process in a session of its own.
+# Deaf to SIGTERM; tells what shared memory it holds; rank 0 also starts a process in a session of its own.
 DEAF = """
 import os, signal, subprocess, sys, time
 from mpi4py import MPI
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if MPI.COMM_WORLD.rank == 0:
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
-print("deaf", flush=True)
+print("deaf", *(line.split()[-1] for line in open("/proc/self/maps") if "/dev/shm/" in line), flush=True)
 time.sleep(60)
 """
 
@@ -54,10 +54,13 @@ def test_what_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "GRACE", 1.0)
     monkeypatch.setenv(launching.MARKER, "hang")
     start = time.monotonic()
-    with pytest.raises(AssertionError, match=r"still running after 3 s(?s:.*)deaf"):
-        launching.mpirun(2, [sys.executable, "-c", DEAF], timeout=3)
+    with pytest.raises(AssertionError, match=r"still running after 6 s(?s:.*)deaf") as raised:
+        launching.mpirun(2, [sys.executable, "-c", DEAF], timeout=6)
     assert time.monotonic() - start < 20
     assert launching.left_behind("hang") == []
+    segments = {Path(word) for word in str(raised.value).split() if word.startswith("/dev/shm/")}
+    assert segments
+    assert not any(segment.exists() for segment in segments)
 
 
 def test_what_is_left_behind_is_found(tmp_path: Path) -> None:

@@ -56,10 +56,10 @@ def test_a_rank_is_told_apart_by_container_and_not_by_name() -> None:
     rank = collect_rank()
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert boot not in json.dumps(rank)
-    root = Path(collbench.__file__).parents[1]
-    code = f"import sys; sys.path.insert(0, {str(root)!r}); from collbench.provenance import *; print(collect_rank()['container'])"
+    environment = {**os.environ, "PYTHONPATH": str(Path(collbench.__file__).parents[1])}
+    code = "from collbench.provenance import collect_rank; print(collect_rank()['container'])"
     command = ["unshare", "--mount", sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
     if done.returncode != 0:
         pytest.skip("no right to make a namespace")
     assert done.stdout.strip() != rank["container"]
@@ -248,10 +248,14 @@ def test_a_thousand_ranks_stay_small(tmp_path: Path, rank_of: Any) -> None:
     # Nothing is lost: every rank's own description can be told again.
     found = json.loads(path.read_text())["ranks"]
     for rank in (0, 7, 8, 999):
-        told = {
-            name: value for name, folded in found.items() for ranges, value in folded.items() if rank in numbers(ranges)
-        }
+        told = {name: value_of(folded, rank) for name, folded in found.items()}
         assert told == ranks[rank]
+
+
+def value_of(folded: dict[str, Any], rank: int) -> Any:
+    if "each" in folded:
+        return folded["each"][rank]
+    return next(value for ranges, value in folded.items() if rank in numbers(ranges))
 
 
 def numbers(ranges: str) -> set[int]:
@@ -262,6 +266,8 @@ def numbers(ranges: str) -> set[int]:
 def test_ranks_are_folded_by_value() -> None:
     ranks = [{"host": "a", "cores": 4}, {"host": "b", "cores": 4}, {"host": "a", "cores": 4, "odd": True}]
     assert summarise(ranks) == {"host": {"0,2": "a", "1": "b"}, "cores": {"0-2": 4}, "odd": {"0-1": None, "2": True}}
+    assert summarise([{"pid": 5}, {"pid": 7}]) == {"pid": {"each": [5, 7]}}
+    assert summarise([{"pid": 5}]) == {"pid": {"0": 5}}
     assert summarise([]) == {}
 
 

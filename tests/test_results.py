@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from collbench import results
@@ -149,6 +149,7 @@ def test_a_line_torn_at_any_byte_is_repaired(tmp_path: Path) -> None:
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(reason="", cells=len(HEADER) - 1)
 @given(reason=st.text(max_size=20), cells=st.integers(1, len(HEADER) - 1))
 def test_a_last_line_of_too_few_cells_is_repaired(tmp_path: Path, reason: str, cells: int) -> None:
     folder = RunFolder(tmp_path)
@@ -284,13 +285,21 @@ def test_a_full_disk_ends_with_whole_rows(tiny_disk: Path) -> None:
         assert len(run.read()) == appended
 
 
-@pytest.mark.skipif(AS_ROOT, reason="root may write everywhere")
-def test_a_read_only_folder_is_a_usage_error(run: RunFolder) -> None:
-    run.unlock()
-    run.path.chmod(0o555)
-    with pytest.raises(UsageError, match=r"could not lock the run folder: .*; choose a folder that you may write to"):
-        RunFolder.open(run.path).append([record(1)])
-    run.path.chmod(0o755)
+def test_a_read_only_folder_is_a_usage_error(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    path.mkdir(mode=0o555)
+    code = (
+        "import os\nfrom collbench.errors import UsageError\nfrom collbench.record import Record\n"
+        f"os.chdir({str(path)!r})\n"
+        "if os.geteuid() == 0:\n  os.seteuid(65534)\n"  # root may write everywhere
+        "run = RunFolder(Path())\nassert run.write_fault(0, {}) is False\n"
+        "row = Record(launch=1, case_id='a', status='ok')\n"
+        "try:\n  run.append([row])\nexcept UsageError as error:\n  print(error)\n"
+    )
+    with in_another_process(path, code) as other:
+        told = other.communicate(timeout=30)[0]
+    assert "could not lock the run folder: Permission denied; choose a folder that you may write to" in told
+    assert list(path.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])

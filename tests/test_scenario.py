@@ -155,6 +155,7 @@ def test_full_names_every_key_that_there_is() -> None:
         ('{ from = "8 B", to = "63 B", factor = 2.0 }', (8, 16, 32)),
         ('{ from = "8 B", to = "41 B", factor = 1.5 }', (8, 12, 18, 27, 41)),
         ('{ from = "1 B", to = "3 B", factor = 1.1 }', (1, 2, 3)),
+        ('{ from = "5 B", to = "9 B", factor = 1.7 }', (5, 9)),
         ('{ from = "1 KiB", to = "1 KiB", factor = 2 }', (1024,)),
         ('{ from = "0 B", to = "10 B", step = "4 B" }', (0, 4, 8)),
         ('{ from = "4 KiB", to = "12 KiB", step = "4 KiB" }', (4096, 8192, 12288)),

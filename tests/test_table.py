@@ -1,14 +1,16 @@
+import fcntl
 import io
 import os
 import pty
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from collbench import table
 from collbench.record import Record
 from collbench.table import Table, is_terminal, varying
 
@@ -56,9 +58,10 @@ def test_a_row_shows_what_nccl_tests_shows() -> None:
 
 
 def test_columns_stand_under_their_titles() -> None:
-    titles, units, *rows = printed(
-        OK, changed(size_bytes=8, count=2, time_p50_s=1.2e-6, busbw_GBps=0.00064), columns=("mode", "placement")
+    small = changed(
+        size_bytes=8, count=2, time_p50_s=1e-6, time_p50_low_s=1e-6, time_p50_high_s=3e-6, algbw_GBps=0.0064
     )
+    titles, units, *rows = printed(OK, small, columns=("mode", "placement"))
     for title in ("size", "count", "time", "p99", "algbw", "busbw", "wrong"):
         end = titles.index(title) + len(title)
         assert all(row[end - 1] != " " and row[end : end + 1] in ("", " ") for row in rows), title
@@ -157,7 +160,7 @@ def test_a_pipe_gets_plain_lines() -> None:
 def test_a_terminal_gets_a_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     now = 0.0
-    monkeypatch.setattr(table.time, "monotonic", lambda: now)
+    monkeypatch.setattr("collbench.table.time.monotonic", lambda: now)
     stream = io.StringIO()
     shown = Table(stream, terminal=True)
     shown.progress(3, 20, 89.6, "all_reduce 8 B")
@@ -181,10 +184,6 @@ def test_a_terminal_without_width_is_a_file_at_last() -> None:
     with os.fdopen(leader, "wb", buffering=0), os.fdopen(follower, "w") as stream:
         assert stream.isatty()
         assert not is_terminal(stream)
-        import fcntl
-        import struct
-        import termios
-
         fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         assert is_terminal(stream)
     assert not is_terminal(io.StringIO())
@@ -192,7 +191,8 @@ def test_a_terminal_without_width_is_a_file_at_last() -> None:
 
 def test_a_stream_that_knows_no_plus_minus() -> None:
     content = io.BytesIO()
-    Table(io.TextIOWrapper(content, encoding="ascii")).row(changed(notes="é"))
+    stream = io.TextIOWrapper(content, encoding="ascii")
+    Table(stream).row(changed(notes="é"))
     titles, _, row = content.getvalue().decode("ascii").splitlines()
     assert "  +-1.3%  " in row
     assert titles.index("p99") + 3 == row.index("31 ms") + 5
@@ -205,7 +205,8 @@ def test_a_reader_that_leaves_does_not_end_the_run() -> None:
         "shown = Table(sys.stdout)\nshown.line('first')\nsys.stdin.read()\n"
         "for number in range(3):\n  shown.line(str(number))\nshown.close()\nsys.stderr.write('lived')\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # Empty means unset: a buffered stream still holds what the pipe refused.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", code], text=True, env=environment, **pipes) as process:  # type: ignore[call-overload]
         assert process.stdout.readline() == "# first\n"

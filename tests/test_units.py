@@ -47,13 +47,13 @@ def test_a_size_is_read_in_bytes(text: str, size_bytes: int) -> None:
         ("9" * 19 + " B", "expected a size"),
         ("0.3 KiB", 'got "0.3 KiB", expected a whole number of bytes; write e.g. "308 B"'),
         (64, 'got 64, expected a size as text with its unit; write "64 B"'),
-        (True, "got true, expected a size as text"),
+        (True, 'got true, expected a size as text with its unit; write e.g. "64 MiB"'),
         (1.5, 'got 1.5, expected a size as text with its unit; write e.g. "64 MiB"'),
         (None, "expected a size as text"),
     ],
 )
 def test_a_wrong_size_is_one_sentence(wrong: object, sentence: str) -> None:
-    with pytest.raises(ValueError, match="^got [^\n]+, expected [^\n]+; write [^\n]+$") as raised:
+    with pytest.raises(ValueError, match=r"^got [^\n]+, expected [^\n]+; write [^\n]+$") as raised:
         parse_size(wrong)
     assert sentence in str(raised.value)
 
@@ -125,7 +125,7 @@ def test_a_duration_is_read_in_seconds(text: str, seconds: float) -> None:
     ],
 )
 def test_a_wrong_duration_is_one_sentence(wrong: object, sentence: str) -> None:
-    with pytest.raises(ValueError, match="^got [^\n]+, expected [^\n]+; write [^\n]+$") as raised:
+    with pytest.raises(ValueError, match=r"^got [^\n]+, expected [^\n]+; write [^\n]+$") as raised:
         parse_duration(wrong)
     assert sentence in str(raised.value)
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.backends.memory import Buffers
-from collbench.collectives import Layout
+from collbench.collectives import Layout, collective_of
 from collbench.plan import Case
 from collbench.world import World
 
@@ -107,9 +107,9 @@ class Backend(ABC):
         """One sentence that says why these ranks cannot use it; None if they can. Asked on every rank."""
         return None
 
-    @abstractmethod
     def __init__(self, group: World) -> None:
         """Open the library for a group; collective over it."""
+        self.group = group
 
     @property
     @abstractmethod
@@ -125,13 +125,17 @@ class Backend(ABC):
     def refuse(self, case: Case) -> str | None:
         """One sentence that says why the case cannot run; None if it can. The same answer on every rank."""
 
-    @abstractmethod
     def layout(self, case: Case, count: int) -> Layout:
         """This rank's buffers for the case: the collective's, where the library does not ask for others in place."""
+        collective = collective_of(case.collective, case.pattern, self.group.size)
+        root = int(case.root) if case.root else 0
+        return collective.layout(
+            count, self.group.size, self.group.rank, root=root, in_place=case.placement == "in_place"
+        )
 
     @abstractmethod
     def bind(self, case: Case, count: int, layout: Layout) -> BoundCall:
         """Allocate and bind; may fail on one rank alone, so the caller asks all ranks before it goes on."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  nothing to close is a good default
         """Close the library; collective over the group."""

@@ -4,7 +4,7 @@ import ctypes
 
 from collbench.backends.base import NO_STATUS, Backend, BoundCall, Call, Steps, call_list, no_step
 from collbench.backends.memory import Buffers, HostMemory, Region
-from collbench.collectives import Layout, entry_named
+from collbench.collectives import Layout, collective_of
 from collbench.dtypes import DTYPES
 from collbench.plan import Case
 from collbench.world import World
@@ -25,6 +25,7 @@ class Loopback(Backend):
         return None if world.size == 1 else f"loopback is one process, and this launch has {world.size} ranks"
 
     def __init__(self, group: World) -> None:
+        super().__init__(group)
         self._memmove = ctypes.cast(ctypes.CDLL(None).memmove, ctypes.c_void_p).value or 0
 
     @property
@@ -38,12 +39,9 @@ class Loopback(Backend):
             return f"mode {case.mode}: loopback has latency and throughput"
         if case.buffer != "plain":
             return f"buffer {case.buffer}: loopback has plain only"
-        if case.placement == "in_place" and not entry_named(case.collective).collective.has_in_place:
+        if case.placement == "in_place" and not collective_of(case.collective, case.pattern, 1).has_in_place:
             return f"{case.collective} has no in-place form"
         return None
-
-    def layout(self, case: Case, count: int) -> Layout:
-        return entry_named(case.collective).collective.layout(count, 1, 0)
 
     def bind(self, case: Case, count: int, layout: Layout) -> BoundCall:
         buffers = [self._allocate(case, layout) for _ in range(case.buffers)] if case.dtype else []
@@ -55,10 +53,11 @@ class Loopback(Backend):
             for one in buffers:
                 one.close()
 
+        def move(k: int) -> None:
+            ctypes.memmove(*moves[k % len(moves)])
+
         if case.caller == "python":
-            steps = Steps(no_step, lambda k: ctypes.memmove(*moves[k % len(moves)]) and None) if moves else Steps(
-                no_step, no_step
-            )
+            steps = Steps(no_step, move if moves else no_step)
             return BoundCall(buffers=buffers, steps=steps, library_call="memmove", close=close)
         run = call_list(*[[Call(self._memmove, move, NO_STATUS)] for move in moves])
         return BoundCall(buffers=buffers, run=run, library_call="memmove", close=close)

@@ -2,16 +2,18 @@
 
 import ctypes
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from collbench.backends.base import Backend, BoundCall, Call, Step, Steps, call_list, no_step
+from collbench.backends import mpi_python
+from collbench.backends.base import Backend, BoundCall, Call, call_list
 from collbench.backends.meeting import meeting_calls, meeting_step, mpi_address, need_mpi, no_status
 from collbench.backends.memory import Buffers, HostMemory, Region
-from collbench.collectives import Entry, Layout, entry_named
+from collbench.collectives import Entry, Layout, Part, collective_of, entry_named, parts
 from collbench.dtypes import DTYPES
 from collbench.errors import LibraryFailed
 from collbench.plan import Case
@@ -48,22 +50,18 @@ class Mpi(Backend):
     def __init__(self, group: World) -> None:
         from mpi4py import MPI
 
-        self._mpi = MPI
-        self._group = group
-        self._comm = group.comm.Dup()
-        # What is measured has a communicator of its own; the control messages cannot get between.
-        self._measured = replace(group, comm=self._comm)
+        # What is measured has a communicator of its own: the control messages cannot get in between.
+        super().__init__(replace(group, comm=group.comm.Dup()))
+        self._mpi, self._comm = MPI, self.group.comm
         self._no_status = no_status()
-        self._in_place = int(MPI.IN_PLACE)
-        self._refusals: dict[tuple[str, ...], str | None] = {}
+        self._request_bytes = MPI._sizeof(MPI.Request)
+        self._refusals: dict[tuple[str, str], str | None] = {}
 
     @property
     def library(self) -> str:
-        return self._group.library
+        return self.group.library
 
     def refuse(self, case: Case) -> str | None:
-        if case.backend != self.name:
-            return f"backend {self.name} was asked for a case of {case.backend}"
         entry = entry_named(case.collective)
         if not entry.mpi:
             return f"MPI has no {case.collective}"
@@ -73,34 +71,28 @@ class Mpi(Backend):
             return "sync clock: not available; use library or dissemination"
         if case.mode not in ("latency", "throughput"):
             return f"mode {case.mode}: MPI has latency and throughput"
-        if case.placement == "in_place" and not entry.collective.has_in_place:
-            return f"{case.collective} has no in-place form"
-        function = _function_name(entry, case.call)
-        if mpi_address(function) is None:
-            return f"{self.library} has no {function}"
-        if case.caller == "python" and not hasattr(self._comm, _method_name(entry, case.call)):
-            return f"mpi4py has no {_method_name(entry, case.call)}"
-        if not case.dtype:
-            return None
-        key = (case.dtype, case.operation)
-        if key not in self._refusals:
-            self._refusals[key] = self._refuse_type(case)
-        return self._refusals[key]
+        return self._refuse_form(case, entry) or (self._refuse_dtype(case) if case.dtype else None)
 
     def layout(self, case: Case, count: int) -> Layout:
-        root = int(case.root) if case.root else 0
-        return entry_named(case.collective).collective.layout(count, self._group.size, self._group.rank, root)
+        layout = super().layout(case, count)
+        if case.placement == "in_place" and entry_named(case.collective).in_place_at_start:
+            return replace(layout, in_place_recv=0)
+        return layout
 
     def bind(self, case: Case, count: int, layout: Layout) -> BoundCall:
         if count > _MOST_COUNT:
             raise LibraryFailed(f"count: got {count} elements, expected at most {_MOST_COUNT} (MPI's int)")
         buffers = [self._allocate(case, layout) for _ in range(case.buffers)] if case.dtype else []
         try:
-            bound = self._compiled(case, count, buffers) if case.caller == "compiled" else self._python(case, buffers)
+            if case.caller == "python":
+                bound = self._python(case, count, layout, buffers)
+            else:
+                bound = self._compiled(case, count, layout, buffers)
         except BaseException:
             for one in buffers:
                 one.close()
             raise
+        bound.library_call = _calls_of(entry_named(case.collective), case.call)
         return bound
 
     def close(self) -> None:
@@ -116,125 +108,127 @@ class Mpi(Backend):
         send, recv = HostMemory(dtype, layout.send, case.pages), HostMemory(dtype, layout.recv, case.pages)
         return Buffers(Region(send, 0, layout.send), Region(recv, 0, layout.recv))
 
-    def _compiled(self, case: Case, count: int, buffers: list[Buffers]) -> BoundCall:
-        entry = entry_named(case.collective)
-        name = _function_name(entry, case.call)
-        function, handle_bytes = need_mpi(name), self._mpi._sizeof(self._mpi.Request)
-        requests = np.zeros(max(1, len(buffers)) * handle_bytes, np.uint8)
+    def _parts(self, case: Case, signature: str) -> tuple[Part, ...]:
+        collective = entry_named(case.collective).collective
+        role = collective.role(self.group.rank, self.group.size)
+        return () if role is None else parts(signature, role)
+
+    def _compiled(self, case: Case, count: int, layout: Layout, buffers: list[Buffers]) -> BoundCall:
+        calls = self._parts(case, entry_named(case.collective).mpi)
+        displacements = _displacements(layout)
+        sets: list[Buffers | None] = [*buffers] or [None]
+        requests = np.zeros(len(sets) * self._request_bytes, np.uint8)
         run, finish = [], []
-        for k, one in enumerate(buffers or [None]):
-            roles = self._roles(case, count, one)
-            words = tuple(roles[role] for role in entry.mpi.split()[1:])
-            request = int(requests.ctypes.data) + k * handle_bytes
-            wait = Call(need_mpi("MPI_Wait"), (request, self._no_status))
-            if case.call == "blocking":
-                begin, end = [Call(function, words)], []
-            elif case.call == "nonblocking":
-                begin, end = [Call(function, (*words, request))], [wait]
-            else:
-                self._make(name, (*words, self._mpi.INFO_NULL.handle, request))
-                begin, end = [Call(need_mpi("MPI_Start"), (request,))], [wait]
+        for k, one in enumerate(sets):
+            words = self._words(case, count, one, displacements)
+            request = int(requests.ctypes.data) + k * self._request_bytes
+            begin, end = self._rotation(case, calls, words, request)
             # Back to back, an operation ends before the next one begins; alone, its end is timed apart.
             run.append(begin + end if case.mode == "throughput" else begin)
             finish.append([] if case.mode == "throughput" else end)
 
         def close() -> None:
             if case.call == "persistent":
-                for k in range(len(run)):
-                    self._make("MPI_Request_free", (int(requests.ctypes.data) + k * handle_bytes,))
+                for k in range(len(sets)):
+                    self._once("MPI_Request_free", (int(requests.ctypes.data) + k * self._request_bytes,))
             for one in buffers:
                 one.close()
 
         return BoundCall(
-            meet=call_list(meeting_calls(self._measured, case.sync)),
+            meet=call_list(meeting_calls(self.group, case.sync)),
             run=call_list(*run),
             finish=call_list(*finish),
             buffers=buffers,
-            library_call=name,
             close=close,
-            keep=(requests,),
+            keep=(requests, *displacements.values()),
         )
 
-    def _roles(self, case: Case, count: int, buffers: Buffers | None) -> dict[str, int]:
+    def _rotation(
+        self, case: Case, calls: tuple[Part, ...], words: dict[str, int], request: int
+    ) -> tuple[list[Call], list[Call]]:
+        """The calls of one rotation: those that begin it, and those that end it."""
+        arguments = [tuple(words[word] for word in part.arguments) for part in calls]
+        names = [_function(part, case.call) for part in calls]
+        if case.call == "blocking":
+            return [Call(need_mpi(name), given) for name, given in zip(names, arguments, strict=True)], []
+        wait = Call(need_mpi("MPI_Wait"), (request, self._no_status))
+        (name,), (given,) = names, arguments  # _refuse_form lets one call through
+        if case.call == "nonblocking":
+            return [Call(need_mpi(name), (*given, request))], [wait]
+        self._once(name, (*given, self._mpi.INFO_NULL.handle, request))
+        return [Call(need_mpi("MPI_Start"), (request,))], [wait]
+
+    def _words(self, case: Case, count: int, buffers: Buffers | None, displacements: dict[str, Any]) -> dict[str, int]:
         """The words for the arguments that a signature may name."""
-        rank, size = self._group.rank, self._group.size
+        rank, size = self.group.rank, self.group.size
         words: dict[str, int] = {
             "comm": self._comm.handle,
             "next": (rank + 1) % size,
             "previous": (rank - 1) % size,
+            "first": 0,
+            "last": size - 1,
+            "root": int(case.root) if case.root else 0,
             "tag": _TAG,
             "status": self._no_status,
             "count": count,
         }
         if buffers is not None:
             words |= {"send": buffers.send.address, "recv": buffers.recv.address}
+            words |= {name: int(array.ctypes.data) for name, array in displacements.items()}
             words["dtype"] = self._type(case).handle
-            if buffers.in_place:
-                words["send"] = self._in_place
+            if buffers.in_place and (replaced := self._replaced(case)):
+                words[replaced] = int(self._mpi.IN_PLACE)
         if case.operation:
             words["op"] = self._operation(case).handle
         return words
 
-    def _python(self, case: Case, buffers: list[Buffers]) -> BoundCall:
-        """The same case through mpi4py, with buffer specifications made beforehand."""
-        entry, comm = entry_named(case.collective), self._comm
-        name = _method_name(entry, case.call)
-        method = getattr(comm, name)
-        calls = [partial(method, *self._arguments(case, entry, one)) for one in (buffers or [None])]
-        rotations = len(calls)
-        requests: list[Any] = [call() for call in calls] if case.call == "persistent" else [None] * rotations
+    def _replaced(self, case: Case) -> str:
+        """The argument that MPI_IN_PLACE takes the place of on this rank; empty for none."""
+        argument, _, where = entry_named(case.collective).in_place.partition(" at ")
+        return "" if where == "root" and self.group.rank != int(case.root) else argument
 
-        only = calls[0]
-
-        def run_blocking(k: int) -> None:
-            calls[k % rotations]()
-
-        def run_only(k: int) -> None:
-            only()
-
-        def begin(k: int) -> None:
-            requests[k % rotations] = calls[k % rotations]()
-
-        def start(k: int) -> None:
-            requests[k % rotations].Start()
-
-        def wait(k: int) -> None:
-            requests[k % rotations].Wait()
-
-        run = {"blocking": run_only if rotations == 1 else run_blocking, "nonblocking": begin, "persistent": start}[case.call]
-        finish = no_step if case.call == "blocking" else wait
-        if case.mode == "throughput" and case.call != "blocking":
-            run, finish = both(run, wait), no_step
+    def _python(self, case: Case, count: int, layout: Layout, buffers: list[Buffers]) -> BoundCall:
+        """The same case through mpi4py."""
+        sets: list[Buffers | None] = [*buffers] or [None]
+        rotations = [
+            [
+                (getattr(self._comm, _method(part, case.call)), [values[word] for word in part.arguments])
+                for part in self._parts(case, entry_named(case.collective).python)
+            ]
+            for values in (self._values(case, count, layout, one) for one in sets)
+        ]
+        meet = meeting_step(self.group, case.sync)
+        steps, free = mpi_python.steps(rotations, meet, case.call, case.mode)
 
         def close() -> None:
-            if case.call == "persistent":
-                for request in requests:
-                    request.Free()
+            free()
             for one in buffers:
                 one.close()
 
-        return BoundCall(
-            steps=Steps(meeting_step(self._measured, case.sync), run, finish), buffers=buffers, library_call=name, close=close
-        )
+        return BoundCall(buffers=buffers, steps=steps, close=close)
 
-    def _arguments(self, case: Case, entry: Entry, buffers: Buffers | None) -> list[Any]:
-        """The arguments of the mpi4py method."""
-        rank, size = self._group.rank, self._group.size
-        values: dict[str, Any] = {
-            "next": (rank + 1) % size,
-            "previous": (rank - 1) % size,
-            "tag": _TAG,
-        }
+    def _values(self, case: Case, count: int, layout: Layout, buffers: Buffers | None) -> dict[str, Any]:
+        """The arguments of mpi4py's methods, buffer specifications made beforehand.
+
+        mpi4py takes the length of the whole buffer, but of Reduce_scatter_block the count of one block: `recv[count]`.
+        """
+        values: dict[str, Any] = self._words(case, 0, None, {})
         if buffers is not None:
-            values["recv"] = self._specification(case, buffers.recv)
-            values["send"] = self._mpi.IN_PLACE if buffers.in_place else self._specification(case, buffers.send)
+            for name, region, counts in (("send", buffers.send, layout.sent), ("recv", buffers.recv, layout.received)):
+                whole = self._specification(case, region, counts)
+                values |= {name: whole, f"{name}[count]": [whole[0], count, whole[-1]]}
+            if buffers.in_place and (replaced := self._replaced(case)):
+                values |= {replaced: self._mpi.IN_PLACE, f"{replaced}[count]": self._mpi.IN_PLACE}
         if case.operation:
             values["op"] = self._operation(case)
-        return [values[role] for role in entry.python.split()[1:]]
+        return values
 
-    def _specification(self, case: Case, region: Region) -> list[Any]:
+    def _specification(self, case: Case, region: Region, counts: tuple[int, ...]) -> list[Any]:
         assert isinstance(region.memory, HostMemory)
-        return [region.memory.array[region.start : region.start + region.length], region.length, self._type(case)]
+        array = region.memory.array[region.start : region.start + region.length]
+        if counts:
+            return [array, list(counts), [0, *accumulate(counts)][:-1], self._type(case)]
+        return [array, region.length, self._type(case)]
 
     def _type(self, case: Case) -> Any:
         """The MPI type; what is only moved goes as the unsigned type of its width where MPI lacks the type."""
@@ -247,8 +241,32 @@ class Mpi(Backend):
     def _operation(self, case: Case) -> Any:
         return getattr(self._mpi, _OPERATIONS[case.operation])
 
-    def _refuse_type(self, case: Case) -> str | None:
+    def _refuse_form(self, case: Case, entry: Entry) -> str | None:
+        """Say why the collective cannot be called in this form."""
+        if case.placement == "in_place":
+            if not collective_of(case.collective, case.pattern, self.group.size).has_in_place:
+                return f"{case.collective} has no in-place form{' with this pattern' if case.pattern else ''}"
+        elif entry.one_buffer and case.dtype:
+            return f"MPI_{parts(entry.mpi, 0)[0].function} has one buffer; use placement in_place or default"
+        calls = parts(entry.mpi, 0)
+        if len(calls) > 1 and case.call != "blocking":
+            return f"{case.collective} is made of several calls; use call blocking"
+        for part in calls:
+            if mpi_address(_function(part, case.call)) is None:
+                return f"{self.library} has no {_function(part, case.call)}"
+        for part in parts(entry.python, 0) if case.caller == "python" else ():
+            if not hasattr(self._comm, _method(part, case.call)):
+                return f"mpi4py has no {_method(part, case.call)}"
+        return None
+
+    def _refuse_dtype(self, case: Case) -> str | None:
         """Ask the library itself: reduce one element on this rank, and look at the answer."""
+        key = (case.dtype, case.operation)
+        if key not in self._refusals:
+            self._refusals[key] = self._ask(case)
+        return self._refusals[key]
+
+    def _ask(self, case: Case) -> str | None:
         if case.operation not in ("", *_OPERATIONS):
             return f"MPI has no operation {case.operation}"
         handle = self._type(case)
@@ -256,15 +274,14 @@ class Mpi(Backend):
             return f"{self.library} has no type for {case.dtype}"
         if not case.operation:
             return None
-        one = np.zeros(DTYPES[case.dtype].itemsize, np.uint8)
-        other = one.copy()
+        one, other = (np.zeros(DTYPES[case.dtype].itemsize, np.uint8) for _ in range(2))
         try:
             self._operation(case).Reduce_local([one, 1, handle], [other, 1, handle])
         except self._mpi.Exception as error:
             return f"{self.library} cannot {case.operation} {case.dtype} ({error.Get_error_string()})"
         return None
 
-    def _make(self, name: str, words: tuple[int, ...]) -> None:
+    def _once(self, name: str, words: Sequence[int]) -> None:
         """Call a function once, outside of any measurement."""
         prototype = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * len(words))
         status = prototype(need_mpi(name))(*[word & 0xFFFFFFFFFFFFFFFF for word in words])
@@ -272,21 +289,24 @@ class Mpi(Backend):
             raise LibraryFailed(f"{name}: {self._mpi.Get_error_string(status)}", status)
 
 
-def both(first: Step, second: Step) -> Step:
-    """One step after the other."""
+def _displacements(layout: Layout) -> dict[str, Any]:
+    """The arrays of C ints that all_to_all_v takes: how many elements for and from each rank, and where they begin."""
+    arrays = {}
+    for name, counts in (("sent", layout.sent), ("received", layout.received)):
+        arrays[name] = np.array(counts, np.intc)
+        arrays[f"{name}_from"] = np.array([0, *accumulate(counts)][:-1] if counts else [], np.intc)
+    return arrays
 
-    def step(k: int) -> None:
-        first(k)
-        second(k)
 
-    return step
-
-
-def _function_name(entry: Entry, call: str) -> str:
-    name = entry.mpi.split()[0]
+def _function(part: Part, call: str) -> str:
+    name = part.function
     return {"blocking": f"MPI_{name}", "nonblocking": f"MPI_I{name.lower()}", "persistent": f"MPI_{name}_init"}[call]
 
 
-def _method_name(entry: Entry, call: str) -> str:
-    name = entry.python.split()[0]
+def _method(part: Part, call: str) -> str:
+    name = part.function
     return {"blocking": name, "nonblocking": f"I{name.lower()}", "persistent": f"{name}_init"}[call]
+
+
+def _calls_of(entry: Entry, call: str) -> str:
+    return "; ".join(_function(part, call) for part in parts(entry.mpi, 0))

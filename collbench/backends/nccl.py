@@ -19,7 +19,7 @@ from collbench.backends.cuda import (
 )
 from collbench.backends.meeting import meeting_calls, meeting_step
 from collbench.backends.memory import Buffers, Region
-from collbench.collectives import Layout, entry_named
+from collbench.collectives import Layout, entry_named, parts
 from collbench.dtypes import DTYPES
 from collbench.errors import LibraryFailed
 from collbench.plan import Case
@@ -64,6 +64,7 @@ class Nccl(Backend):
         import cupy
         from cupy.cuda import nccl
 
+        super().__init__(group)
         self._cupy, self._nccl, self._group = cupy, nccl, group
         self._device = device_index(group)
         cupy.cuda.Device(self._device).use()
@@ -72,6 +73,8 @@ class Nccl(Backend):
         self._functions = ctypes.CDLL("libnccl.so.2")  # already loaded: the dynamic loader goes by this name
         self._driver = Driver()
         self._stream = cupy.cuda.Stream(non_blocking=True)
+        # Verification has a stream of its own: on the operation's, it would wait for what nobody waited for.
+        self._verifying = cupy.cuda.Stream(non_blocking=True)
         self._memset = ctypes.cast(ctypes.CDLL(None).memset, ctypes.c_void_p).value or 0
         self._flag_memory = cupy.cuda.alloc_pinned_memory(64)
         self._flag: NDArray[Any] = np.frombuffer(self._flag_memory, np.int32, 1)
@@ -108,10 +111,6 @@ class Nccl(Backend):
             return f"{case.collective} has no in-place form"
         return None
 
-    def layout(self, case: Case, count: int) -> Layout:
-        root = int(case.root) if case.root else 0
-        return entry_named(case.collective).collective.layout(count, self._group.size, self._group.rank, root)
-
     def bind(self, case: Case, count: int, layout: Layout) -> BoundCall:
         buffers = [self._allocate(case, layout) for _ in range(case.buffers)]
         bound = BoundCall(buffers=buffers, library_call=entry_named(case.collective).nccl)
@@ -141,12 +140,12 @@ class Nccl(Backend):
     def _allocate(self, case: Case, layout: Layout) -> Buffers:
         dtype = DTYPES[case.dtype]
         if case.placement == "in_place":
-            memory = DeviceMemory(dtype, layout.in_place_length, self._stream)
+            memory = DeviceMemory(dtype, layout.in_place_length, self._verifying)
             return Buffers(
                 Region(memory, layout.in_place_send, layout.send), Region(memory, layout.in_place_recv, layout.recv)
             )
-        send = DeviceMemory(dtype, layout.send, self._stream)
-        recv = DeviceMemory(dtype, layout.recv, self._stream)
+        send = DeviceMemory(dtype, layout.send, self._verifying)
+        recv = DeviceMemory(dtype, layout.recv, self._verifying)
         return Buffers(Region(send, 0, layout.send), Region(recv, 0, layout.recv))
 
     def _roles(self, case: Case, count: int, one: Buffers) -> dict[str, int]:
@@ -170,8 +169,8 @@ class Nccl(Backend):
         for k in range(timer.pairs if timer else len(bound.buffers)):
             roles = self._roles(case, count, bound.buffers[k % len(bound.buffers)])
             calls = [
-                Call(self._address(f"nccl{function}"), tuple(roles[role] for role in arguments))
-                for function, arguments in _parsed(entry_named(case.collective).nccl)
+                Call(self._address(f"nccl{part.function}"), tuple(roles[word] for word in part.arguments))
+                for part in parts(entry_named(case.collective).nccl, 0)
             ]
             if timer:
                 record = self._driver.address("cuEventRecord")
@@ -220,10 +219,10 @@ class Nccl(Backend):
 
     def _python_calls(self, case: Case, roles: dict[str, int]) -> list[Callable[[], Any]]:
         calls = []
-        for function, arguments in _parsed(entry_named(case.collective).nccl):
-            name = function[0].lower() + function[1:]
+        for part in parts(entry_named(case.collective).nccl, 0):
+            name = part.function[0].lower() + part.function[1:]
             method = getattr(self._comm, name, None) or getattr(self._nccl, name)
-            words = [roles[role] for role in arguments if role != "comm"]
+            words = [roles[word] for word in part.arguments if word != "comm"]
             calls.append(_bound(method, words))
         return calls
 
@@ -264,13 +263,5 @@ class _Events:
         return np.array([round(1e6 * milliseconds) for milliseconds in elapsed_ms], np.int64)
 
 
-def _parsed(signature: str) -> list[tuple[str, list[str]]]:
-    """Take a signature apart: its functions, and the words for their arguments."""
-    parts = [part.split() for part in signature.split(";")]
-    return [(part[0], part[1:]) for part in parts]
-
-
 def _bound(method: Callable[..., Any], words: list[int]) -> Callable[[], Any]:
     return lambda: method(*words)
-
-

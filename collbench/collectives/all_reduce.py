@@ -16,7 +16,7 @@ class AllReduce(Collective):
     def shape(self, requested_bytes: int, itemsize: int, ranks: int) -> Shape:
         return vector_shape(requested_bytes, itemsize)
 
-    def layout(self, count: int, ranks: int, rank: int, root: int = 0) -> Layout:
+    def layout(self, count: int, ranks: int, rank: int, *, root: int = 0, in_place: bool = False) -> Layout:
         return Layout(send=count, recv=count, expected=(Piece(0, count, 0, ranks - 1),))
 
     def bus_factor(self, ranks: int) -> float:

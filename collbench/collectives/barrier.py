@@ -13,7 +13,7 @@ class Barrier(Collective):
     def shape(self, requested_bytes: int, itemsize: int, ranks: int) -> Shape:
         return Shape(0, 0)
 
-    def layout(self, count: int, ranks: int, rank: int, root: int = 0) -> Layout:
+    def layout(self, count: int, ranks: int, rank: int, *, root: int = 0, in_place: bool = False) -> Layout:
         return Layout(send=0, recv=0, expected=())
 
     def bus_factor(self, ranks: int) -> None:

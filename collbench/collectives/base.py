@@ -30,7 +30,7 @@ class Layout:
 
     Out of place: a send buffer of `send` elements and a receive buffer of `recv` elements. In place: one buffer of
     max(in_place_send + send, in_place_recv + recv) elements with both regions in it. `expected` covers the receive
-    region. `counts` are the elements sent to each rank and `sources` those received from each (all_to_all_v only).
+    region. `sent` are the elements sent to each rank and `received` those that come from each (all_to_all_v only).
     """
 
     send: int
@@ -38,8 +38,8 @@ class Layout:
     expected: tuple[Piece, ...]
     in_place_send: int = 0
     in_place_recv: int = 0
-    counts: tuple[int, ...] = ()
-    sources: tuple[int, ...] = ()
+    sent: tuple[int, ...] = ()
+    received: tuple[int, ...] = ()
 
     @property
     def in_place_length(self) -> int:
@@ -61,20 +61,29 @@ class Collective(ABC):
     name: ClassVar[str]
     reduces: ClassVar[bool] = False
     rooted: ClassVar[bool] = False
-    has_in_place: ClassVar[bool] = True
     has_data: ClassVar[bool] = True
+    has_patterns: ClassVar[bool] = False
     least_ranks: ClassVar[int] = 1
     timed_ranks: ClassVar[int] = WHOLE
     """How many of the group's first ranks give the sample; WHOLE for all of them."""
     operations_per_iteration: ClassVar[int] = 1
     """By how many the measured duration is divided (2 for a round trip)."""
+    has_in_place: bool = True
+
+    def spread(self, pattern: str, ranks: int) -> "Collective":
+        """The collective for one pattern of who sends how much to whom; only those with patterns differ from self."""
+        return self
+
+    def role(self, rank: int, ranks: int) -> int | None:
+        """Which calls of a signature with several roles this rank makes; None for none of them."""
+        return 0
 
     @abstractmethod
     def shape(self, requested_bytes: int, itemsize: int, ranks: int) -> Shape:
         """Round the requested size to what is sent; `size_bytes` never exceeds it."""
 
     @abstractmethod
-    def layout(self, count: int, ranks: int, rank: int, root: int = 0) -> Layout:
+    def layout(self, count: int, ranks: int, rank: int, *, root: int = 0, in_place: bool = False) -> Layout:
         """The buffers of `rank`."""
 
     @abstractmethod

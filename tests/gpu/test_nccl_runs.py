@@ -1,0 +1,132 @@
+"""NCCL from a scenario file to rows, one rank a device; needs CUDA devices, real or emulated."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import launching
+from collbench.results import read
+
+SCENARIO = """
+schema = 1
+title = "nccl beside mpi"
+[measure]
+time_budget = "20 ms"
+least_time = "1 ms"
+warmup_time = "5 ms"
+modes = ["latency", "throughput"]
+[[sweep]]
+backends = ["nccl", "mpi"]
+collectives = ["all_reduce", "send_recv"]
+dtypes = ["float32", "float16"]
+operations = ["sum", "max"]
+callers = ["compiled", "python"]
+sizes = ["12 B", "40 KiB"]
+[[sweep]]
+backends = ["nccl"]
+collectives = ["all_reduce"]
+dtypes = ["float64", "int32"]
+placements = ["in_place"]
+sizes = ["12 B", "40 KiB"]
+"""
+
+
+def needs(devices: int) -> None:
+    if launching.cuda_devices() < devices:
+        pytest.skip(f"{devices} CUDA devices are needed")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("ranks", launching.RANKS)
+def test_nccl_and_mpi_from_one_scenario(ranks: int, tmp_path: Path) -> None:
+    needs(ranks)
+    scenario = tmp_path / "both.toml"
+    scenario.write_text(SCENARIO)
+    run = tmp_path / "run"
+    launching.collbench(["launch", scenario, "-n", str(ranks), "-o", run], timeout=240).expect(0)
+    rows = read(run)
+    nccl = [row for row in rows if row.backend == "nccl"]
+    assert len(nccl) == 2 * 2 * (2 * 2 * 2 + 2 * 2) + 2 * 2 * 2
+    for row in nccl:
+        assert (row.status, row.wrong) == ("ok", 0)
+        assert row.library is not None
+        assert row.library.startswith("NCCL 2.")
+        assert row.ranks == ranks
+        assert row.device
+        assert row.clock == ("device" if row.mode == "latency" else "host")
+        assert (row.device_p50_s is not None) == (row.mode == "latency")
+    assert {row.status for row in rows if row.backend == "mpi" and row.dtype == "float32"} == {"ok"}
+
+
+def test_default_is_nccl_where_every_rank_has_a_device(tmp_path: Path) -> None:
+    needs(2)
+    scenario = tmp_path / "default.toml"
+    scenario.write_text(
+        'schema = 1\ntitle = "d"\n[measure]\ntime_budget = "10 ms"\nleast_time = "1 ms"\n'
+        '[[sweep]]\ncollectives = ["all_reduce"]\nsizes = ["8 B"]\n'
+    )
+    launching.collbench(["launch", scenario, "-n", "2", "-o", tmp_path / "two"]).expect(0)
+    assert [row.backend for row in read(tmp_path / "two")] == ["nccl"]
+    more = launching.cuda_devices() + 1
+    if more <= 5:
+        launching.collbench(["launch", scenario, "-n", str(more), "-o", tmp_path / "more"]).expect(0)
+        assert [row.backend for row in read(tmp_path / "more")] == ["mpi"]
+
+
+def test_ranks_that_would_share_a_device_are_refused_with_their_numbers(tmp_path: Path) -> None:
+    needs(1)
+    scenario = tmp_path / "shared.toml"
+    scenario.write_text(
+        'schema = 1\ntitle = "d"\n[[sweep]]\nbackends = ["nccl"]\ncollectives = ["all_reduce"]\nsizes = ["8 B"]\n'
+    )
+    done = launching.collbench(
+        ["launch", scenario, "-n", "2", "-o", tmp_path / "run"], env={"CUDA_VISIBLE_DEVICES": "0"}
+    ).expect(7)
+    (row,) = read(tmp_path / "run")
+    assert row.status == "skipped"
+    assert "ranks 0, 1" in str(row.reason)
+    assert "the same device" in done.out
+
+
+SKIPPED_SYNCHRONISATION = """
+import sys
+from collbench.backends.base import call_list
+from collbench.backends.nccl import Nccl
+from collbench.dtypes import DTYPES
+from collbench.pattern import Pattern
+from collbench.plan import Case
+from collbench.start import start_world, stop_world
+from collbench.verify import Check, check_case
+
+world = start_world()
+backend = Nccl(world)
+case = Case(variant="", backend="nccl", collective="all_reduce", call="blocking", dtype="float32", operation="sum",
+            root="", placement="out_of_place", caller="compiled", mode="throughput", sync="library", buffer="plain",
+            buffers=1, pages="default", pattern="", topology="world", requested_bytes=4096)
+layout = backend.layout(case, 1024)
+bound = backend.bind(case, 1024, layout)
+check = Check(world.rank, layout, Pattern(DTYPES["float32"], "sum", world.size, 3))
+assert check_case(bound, check, timed=False) is None  # and what verification allocates is there
+if sys.argv[1] == "skip":
+    # The operation is queued behind a wait, so that it is certain to be under way still when nobody waits for it.
+    backend._flag[0] = 0
+    assert backend._wait_for_flag() == 0
+    bound.finish = call_list()
+damage = check_case(bound, check, timed=False)
+backend._flag[0] = 1
+print("DAMAGE" if damage else "CLEAN", damage.on(world.rank) if damage else "")
+world.all_gather(0)
+bound.close()
+backend.close()
+stop_world(world)
+"""
+
+
+@pytest.mark.parametrize(("finish", "said"), [("keep", "CLEAN"), ("skip", "DAMAGE")])
+def test_a_skipped_stream_synchronisation_is_seen(finish: str, said: str, tmp_path: Path) -> None:
+    needs(2)
+    program = tmp_path / "program.py"
+    program.write_text(SKIPPED_SYNCHRONISATION)
+    done = launching.mpirun(2, [sys.executable, program, finish], timeout=60).expect(0)
+    assert done.out.count(said) == 2
