@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import harness
+from collbench.record import Record
 from collbench.results import read
 from collbench.units import format_duration, format_size, parse_size
 
@@ -40,7 +41,7 @@ Program = Callable[[], list[Figure]]
 def c_program(path: Path, options: argparse.Namespace) -> Program:
     """Compile c_program.c; how it is launched."""
     harness.build("c_program.c", path)
-    words = [path, f"{options.seconds:g}", *map(str, options.sizes)]
+    words: list[str | Path] = [path, f"{options.seconds:g}", *map(str, options.sizes)]
     command = harness.launch_command(options.ranks, words, options.launcher)
 
     def launch() -> list[Figure]:
@@ -63,7 +64,16 @@ def collbench(folder: Path, options: argparse.Namespace) -> Program:
 
     def launch() -> list[Figure]:
         with tempfile.TemporaryDirectory(dir=folder) as output:
-            words = [sys.executable, "-m", "collbench", "run", scenario, "--quiet", "--output", output]
+            words: list[str | Path] = [
+                sys.executable,
+                "-m",
+                "collbench",
+                "run",
+                scenario,
+                "--quiet",
+                "--output",
+                output,
+            ]
             harness.run(harness.launch_command(options.ranks, words, options.launcher), timeout_s=_LAUNCH_TIMEOUT_S)
             rows = read(Path(output))
         return [
@@ -72,6 +82,10 @@ def collbench(folder: Path, options: argparse.Namespace) -> Program:
         ]
 
     return launch
+
+
+def _figure(row: Record) -> Figure:
+    return Figure(row.requested_bytes or 0, row.time_p50_s or 0.0, row.iterations or 0, row.library or "")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from benchmarks import harness
 from collbench.backends.base import BoundCall
 from collbench.backends.mpi import Mpi
-from collbench.collectives import entry_named
+from collbench.collectives import collective_of
 from collbench.dtypes import DTYPES
 from collbench.pattern import Pattern
 from collbench.plan import Case, expand
@@ -57,11 +57,11 @@ def c_block(path: Path, bound: BoundCall) -> Block:
     library = ctypes.CDLL(str(path))
     library.address_of.restype = ctypes.c_uint64
     library.run_loop.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long, ctypes.c_void_p]
+    if bound.run.shape[:2] != (1, 1) or bound.meet.shape[:2] != (1, 1) or bound.finish.shape[1] != 0:
+        raise RuntimeError(f"{bound.library_call}: got several calls a sample, expected one after one barrier")
     entry = library.find_function(bound.library_call.encode())
     if entry < 0:
         raise RuntimeError(f"c_loop.c: got no line for {bound.library_call}, expected one; add it to FUNCTIONS")
-    if bound.run.shape[:2] != (1, 1) or bound.meet.shape[:2] != (1, 1) or bound.finish.shape[1] != 0:
-        raise RuntimeError(f"{bound.library_call}: got several calls a sample, expected one after one barrier")
     call, barrier = bound.run[0, 0].copy(), bound.meet[0, 0].copy()
     if (library.address_of(entry), library.address_of(-1)) != (int(call[0]), int(barrier[0])):
         raise RuntimeError(f"{bound.library_call}: the C loop and collbench call different MPI functions")
@@ -138,7 +138,9 @@ def _measure(case: Case, backend: Mpi, world: World, library: Path, pairs: int) 
     if problem := backend.refuse(case):
         raise RuntimeError(problem)
     dtype = DTYPES[case.dtype]
-    shape = entry_named(case.collective).collective.shape(case.requested_bytes, dtype.itemsize, world.size)
+    shape = collective_of(case.collective, case.pattern, world.size).shape(
+        case.requested_bytes, dtype.itemsize, world.size
+    )
     layout = backend.layout(case, shape.count)
     bound = backend.bind(case, shape.count, layout)
     check = Check(world.rank, layout, Pattern(dtype, case.operation or "move", world.size, 0))
@@ -165,17 +167,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-n", "--ranks", type=int, default=2)
     parser.add_argument("--launcher", default="")
     parser.add_argument("--name", default="", help="of the file in benchmarks/results")
-    parser.add_argument("--rank", nargs=2, type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--as-rank", dest="rank", nargs=2, type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.rank:
-        rank(*options.rank, options.collectives, options.sizes, options.pairs)
+        library, output = options.rank
+        rank(library, output, options.collectives, options.sizes, options.pairs)
         return 0
     busy = harness.busy_share()
     launches = []
     with tempfile.TemporaryDirectory() as folder:
         library, output = Path(folder, "c_loop.so"), Path(folder, "launch.json")
         harness.build("c_loop.c", library, "-shared", "-fPIC")
-        program = [sys.executable, "-m", "benchmarks.against_c_shared", "--rank", library, output]
+        program: list[str | Path] = [sys.executable, "-m", "benchmarks.against_c_shared", "--as-rank", library, output]
         program += ["--pairs", str(options.pairs), "--collectives", *options.collectives]
         program += ["--sizes", *(f"{size} B" for size in options.sizes)]
         for number in range(options.launches):

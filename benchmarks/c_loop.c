@@ -25,28 +25,34 @@ static inline int64_t now(void)
 #define COMM(i) ((MPI_Comm)word[i])
 #define STATUS(i) ((MPI_Status *)(uintptr_t)word[i])
 
-#define LOOP(function, ...)                                                                                    \
-    static int loop_##function(const uint64_t *words, MPI_Comm meeting, long samples, int64_t *durations)     \
-    {                                                                                                          \
-        uint64_t word[WORDS];                                                                                  \
-        memcpy(word, words, sizeof word);                                                                      \
-        int failed = 0;                                                                                        \
-        for (long sample = 0; sample < samples; sample++) {                                                    \
-            failed |= MPI_Barrier(meeting);                                                                    \
-            int64_t start = now();                                                                             \
-            failed |= function(__VA_ARGS__);                                                                   \
-            durations[sample] = now() - start;                                                                 \
-        }                                                                                                      \
-        return failed;                                                                                         \
+#define LOOP(function, ...)                                                                                            \
+    static int loop_##function(const uint64_t *words, MPI_Comm meeting, long samples, int64_t *durations)              \
+    {                                                                                                                  \
+        uint64_t word[WORDS];                                                                                          \
+        memcpy(word, words, sizeof word);                                                                              \
+        int failed = 0;                                                                                                \
+        for (long sample = 0; sample < samples; sample++) {                                                            \
+            failed |= MPI_Barrier(meeting);                                                                            \
+            int64_t start = now();                                                                                     \
+            failed |= function(__VA_ARGS__);                                                                           \
+            durations[sample] = now() - start;                                                                         \
+        }                                                                                                              \
+        return failed;                                                                                                 \
     }
-#define FUNCTIONS                                                                                              \
-    FUNCTION(MPI_Allreduce, BUFFER(0), BUFFER(1), INT(2), TYPE(3), OP(4), COMM(5))                             \
-    FUNCTION(MPI_Reduce, BUFFER(0), BUFFER(1), INT(2), TYPE(3), OP(4), INT(5), COMM(6))                        \
-    FUNCTION(MPI_Bcast, BUFFER(0), INT(1), TYPE(2), INT(3), COMM(4))                                           \
-    FUNCTION(MPI_Allgather, BUFFER(0), INT(1), TYPE(2), BUFFER(3), INT(4), TYPE(5), COMM(6))                   \
-    FUNCTION(MPI_Alltoall, BUFFER(0), INT(1), TYPE(2), BUFFER(3), INT(4), TYPE(5), COMM(6))                    \
-    FUNCTION(MPI_Sendrecv, BUFFER(0), INT(1), TYPE(2), INT(3), INT(4), BUFFER(5), INT(6), TYPE(7), INT(8),     \
-             INT(9), COMM(10), STATUS(11))
+#define FUNCTIONS                                                                                                      \
+    FUNCTION(MPI_Allreduce, BUFFER(0), BUFFER(1), INT(2), TYPE(3), OP(4), COMM(5))                                     \
+    FUNCTION(MPI_Reduce, BUFFER(0), BUFFER(1), INT(2), TYPE(3), OP(4), INT(5), COMM(6))                                \
+    FUNCTION(MPI_Reduce_scatter_block, BUFFER(0), BUFFER(1), INT(2), TYPE(3), OP(4), COMM(5))                          \
+    FUNCTION(MPI_Allgather, BUFFER(0), INT(1), TYPE(2), BUFFER(3), INT(4), TYPE(5), COMM(6))                           \
+    FUNCTION(MPI_Gather, BUFFER(0), INT(1), TYPE(2), BUFFER(3), INT(4), TYPE(5), INT(6), COMM(7))                      \
+    FUNCTION(MPI_Scatter, BUFFER(0), INT(1), TYPE(2), BUFFER(3), INT(4), TYPE(5), INT(6), COMM(7))                     \
+    FUNCTION(MPI_Bcast, BUFFER(0), INT(1), TYPE(2), INT(3), COMM(4))                                                   \
+    FUNCTION(MPI_Alltoall, BUFFER(0), INT(1), TYPE(2), BUFFER(3), INT(4), TYPE(5), COMM(6))                            \
+    FUNCTION(MPI_Alltoallv, BUFFER(0), BUFFER(1), BUFFER(2), TYPE(3), BUFFER(4), BUFFER(5), BUFFER(6), TYPE(7),        \
+             COMM(8))                                                                                                  \
+    FUNCTION(MPI_Scan, BUFFER(0), BUFFER(1), INT(2), TYPE(3), OP(4), COMM(5))                                          \
+    FUNCTION(MPI_Sendrecv, BUFFER(0), INT(1), TYPE(2), INT(3), INT(4), BUFFER(5), INT(6), TYPE(7), INT(8), INT(9),     \
+             COMM(10), STATUS(11))
 
 #define FUNCTION LOOP
 FUNCTIONS

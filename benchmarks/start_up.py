@@ -8,6 +8,7 @@ collbench run` with one tiny case, whose first row is waited for on disk (which 
 """
 
 import argparse
+import importlib.util
 import json
 import re
 import sys
@@ -85,21 +86,21 @@ def _run_words(folder: Path, output: str | Path, *options: str) -> list[str | Pa
     return [sys.executable, *options, "-m", "collbench", "run", scenario, "--quiet", "--output", output]
 
 
-def imports(folder: Path, options: argparse.Namespace) -> list[dict[str, int]]:
-    """Launch collbench once more; for each rank, the modules that it imported and the microseconds of each alone."""
+def imports(folder: Path, options: argparse.Namespace) -> list[list[str]]:
+    """Launch collbench once more; for each rank, the modules that it imported or tried to import."""
     kept = folder / "imports"
     kept.mkdir()
     words = ["sh", "-c", _KEEP_ERRORS, "sh", *_run_words(folder, folder / "run", "-X", "importtime")]
     command = harness.launch_command(options.ranks, words, options.launcher)
     harness.run(command, timeout_s=_TIMEOUT_S, more={"IMPORTS": str(kept)})
-    pattern = re.compile(r"^import time:\s+(\d+) \|\s+\d+ \|\s*(\S+)$", re.MULTILINE)
-    texts = [(kept / str(rank)).read_text(encoding="utf-8") for rank in range(options.ranks)]
-    return [{name: int(alone) for alone, name in pattern.findall(text)} for text in texts]
+    line = re.compile(r"^import time:\s+\d+ \|\s+\d+ \|\s*(\S+)$", re.MULTILINE)
+    return [line.findall((kept / str(rank)).read_text(encoding="utf-8")) for rank in range(options.ranks)]
 
 
-def unwanted(modules: Iterable[str], packages: Sequence[str]) -> list[str]:
-    """Return those of the packages that are among the modules; an import that was tried and failed counts."""
-    return sorted({module.partition(".")[0] for module in modules} & set(packages))
+def unwanted(modules: Iterable[str], packages: Iterable[str]) -> list[str]:
+    """Return those of the packages that are among the modules; the import of what is not installed was only tried."""
+    imported = {module.partition(".")[0] for module in modules}
+    return sorted(package for package in packages if package in imported and importlib.util.find_spec(package))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -137,7 +138,7 @@ def _report(
     bares: Sequence[float],
     starts: Sequence[Start],
     helps: Sequence[float],
-    modules: Sequence[dict[str, int]],
+    modules: Sequence[Sequence[str]],
     library: str,
     busy: float,
 ) -> int:
@@ -151,7 +152,6 @@ def _report(
     estimates = {name: harness.median_estimate(values) for name, values in times.items()}
     later_s = estimates["first_row_s"].value - estimates["bare_end_s"].value
     found = [unwanted(one, (*UNWANTED, *(UNWANTED_BEYOND_RANK_0 if rank else ()))) for rank, one in enumerate(modules)]
-    slowest = [sorted(one.items(), key=lambda item: -item[1])[:12] for one in modules]
     harness.table(
         ("what", "median s", "95 %"),
         [(name.removesuffix("_s"), f"{one.value:.3f}", one.bounds) for name, one in estimates.items()],
@@ -161,8 +161,11 @@ def _report(
         f"collbench --help under {MOST_HELP_S:g} s": estimates["help_s"].value < MOST_HELP_S,
         f"no rank imports {', '.join(UNWANTED)}, and only rank 0 pydantic: {found}": not any(found),
     }
+    absent = [package for package in UNWANTED if not importlib.util.find_spec(package)]
     for sentence, holds in verdicts.items():
         print("yes" if holds else "NO ", sentence)
+    if absent:
+        print(f"not installed here, so nobody could import it: {', '.join(absent)}")
     content = {
         "question": "start-up of collbench beside a bare launch that imports mpi4py and numpy",
         "criterion": f"first_row_s - bare_end_s <= {MOST_LATER_S:g}; help_s < {MOST_HELP_S:g}; unwanted empty",
@@ -173,8 +176,8 @@ def _report(
         "medians": {name: asdict(one) for name, one in estimates.items()},
         "times": {name: [round(value, 4) for value in values] for name, values in times.items()},
         "unwanted": found,
+        "not_installed": absent,
         "modules": [len(one) for one in modules],
-        "slowest_imports_us": slowest,
     }
     harness.save(options.name or f"start_up-{harness.launcher_kind(options.launcher)}", content)
     return 0 if all(verdicts.values()) else 1

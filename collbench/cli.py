@@ -119,12 +119,10 @@ def _count(text: str) -> int:
 
 def _scenario_of(options: argparse.Namespace) -> str:
     if options.resume is not None:
-        if options.scenario is not None:
-            raise UsageError("--resume: got a scenario as well, expected the run folder alone; it holds its scenario")
         kept = options.resume / "scenario.toml"
         if not kept.is_file():
             raise UsageError(f"--resume: got {options.resume}, expected a run folder (one with scenario.toml in it)")
-        return str(kept)
+        return str(options.scenario or kept)
     if options.scenario is None:
         raise UsageError("scenario: got none, expected a path or a shipped name; `collbench list` shows them")
     return str(options.scenario)

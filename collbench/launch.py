@@ -8,17 +8,18 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
-from collbench.errors import CannotRun, UsageError
+from collbench.errors import CannotRun, DeadlineExceeded, Interrupted, UsageError
 from collbench.faults import account_for, reason_of
 from collbench.rank import LAUNCHED, TERMINAL
-from collbench.results import RunFolder, RunInfo
-from collbench.scenario import Scenario, Variant, find, load
+from collbench.results import RunFolder
+from collbench.runs import check_scenario, drop_unfinished, open_run
+from collbench.scenario import Scenario, Variant, load
 
 _TERM_GRACE_S = 8.0
 """From TERM to KILL: Open MPI's own escalation takes 5 s, a rank's last word at most 2 s."""
@@ -132,30 +133,27 @@ def launch(options: LaunchOptions) -> int:
     """Run a scenario in as many launches as asked for; the exit code of the worst."""
     scenario = load(options.scenario)
     launcher = find_launcher(options.launcher)
-    ranks = options.ranks or default_ranks()
-    words, variables = command_of(launcher, ranks, options.launcher_args)
-    folder = _folder(options, scenario, ranks)
+    if options.resume:
+        folder, ranks, launches = _resumed(options, scenario)
+        words, variables = command_of(launcher, ranks, options.launcher_args)
+    else:
+        ranks, launches = options.ranks or default_ranks(), options.launches
+        words, variables = command_of(launcher, ranks, options.launcher_args)
+        folder = open_run(options.output, scenario, options.scenario, ranks, launches)
+    folder.unlock()  # rank 0 holds it while a launch runs
     _compile_kernels()
     codes = []
     with _Signals() as signals:
-        for number, variant in _order(scenario, options.launches):
-            program = [
-                sys.executable,
-                "-m",
-                "collbench",
-                "run",
-                str(folder.scenario_path),
-                "--output",
-                str(folder.path),
-            ]
-            program += ["--launch", str(number), "--launches", str(options.launches)]
+        for number, variant in _order(scenario, launches):
+            program = [sys.executable, "-m", "collbench", "run", str(folder.scenario_path)]
+            program += ["--output", str(folder.path), "--launch", str(number), "--launches", str(launches)]
             program += ["--variant", variant.name] if variant else []
             program += ["--quiet"] if options.quiet else []
             settings = variables | (dict(variant.env) if variant else {})
             if not options.quiet:
                 shown = [f"{name}={shlex.quote(value)}" for name, value in settings.items()]
                 print("$", *shown, shlex.join(words + program), flush=True)
-            codes.append(_one(words + program, settings, folder, signals, options.quiet))
+            codes.append(_one(words + program, settings, folder, signals, ranks))
             if signals.got or codes[-1] not in (0, 3, 5, 7):
                 break
     if signals.got:
@@ -163,18 +161,16 @@ def launch(options: LaunchOptions) -> int:
     return next((code for code in (3, 4, 1, 2, 5, 6) if code in codes), max(codes, default=0))
 
 
-def _folder(options: LaunchOptions, scenario: Scenario, ranks: int) -> RunFolder:
-    """Make the run folder, or check that the one to complete is of this scenario and as many ranks."""
-    if options.resume and options.output is not None:
-        folder = RunFolder.open(options.output)
-        info = folder.read_info()
-        if info.ranks != ranks:
-            raise UsageError(f"--resume: got {ranks} ranks, expected {info.ranks} as the run has; say -n {info.ranks}")
-        return folder
-    folder = RunFolder.create(scenario.name, options.output)
-    folder.write_scenario(find(options.scenario).read_text(encoding="utf-8"))
-    folder.write_info(RunInfo(scenario.digest, "", ranks, datetime.now(UTC).isoformat(timespec="seconds")))
-    return folder
+def _resumed(options: LaunchOptions, scenario: Scenario) -> tuple[RunFolder, int, int]:
+    """Open the run to complete, check that it is of this scenario, and take out the rows that are measured anew."""
+    assert options.output is not None
+    folder = RunFolder.open(options.output)
+    info = folder.read_info()
+    if options.ranks not in (None, info.ranks):
+        raise UsageError(f"--resume: got -n {options.ranks}, expected {info.ranks} ranks as the run began with")
+    check_scenario(folder, info, scenario)
+    drop_unfinished(folder)
+    return folder, info.ranks, info.launches
 
 
 def _order(scenario: Scenario, launches: int) -> Iterator[tuple[int, Variant | None]]:
@@ -192,36 +188,37 @@ def _compile_kernels() -> None:
     import collbench.kernels.pattern  # noqa: F401
 
 
-def _one(command: list[str], settings: dict[str, str], folder: RunFolder, signals: _Signals, quiet: bool) -> int:
+def _one(command: list[str], settings: dict[str, str], folder: RunFolder, signals: _Signals, ranks: int) -> int:
     """Start one launch, wait for it or end it, and account for the case that it may have died in."""
-    environment = os.environ | settings | {LAUNCHED: "1"}
+    start = uuid.uuid4().hex[:12]
+    environment = os.environ | settings | {LAUNCHED: start}
     if sys.stdout.isatty():
         environment[TERMINAL] = "1"
-    faults_before = len(folder.read_faults())
     # A session of its own: Ctrl-C reaches us alone, and we end the launch in order.
     try:
         process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
     except OSError as error:
         raise CannotRun(f"{command[0]}: got {error}, expected a launcher that can be started") from error
     code = _wait(process, folder, signals)
-    faults = folder.read_faults()[faults_before:]
-    said = reason_of(faults)
-    if code == 0 and not signals.got:
-        return 0
+    ending = folder.read_ending(start)
+    if ending is not None and not signals.got:
+        return ending
+    faults = [fault for fault in folder.read_faults() if fault.get("start") == start]
+    said = reason_of(faults, ranks, ended_by_us=bool(signals.got))
     unexplained = f"{Path(command[0]).name} ended with {_ending(code)} and no rank left a word"
-    record = account_for(folder, 4 if said and said[0] == "timeout" else code, unexplained)
     if signals.got:
-        print(f"collbench: interrupted by {signal.Signals(signals.got[0]).name}; {_keep(folder)}", file=sys.stderr)
-        return 130
-    if said is not None or record is not None:
-        sentence = said[1] if said else unexplained
-        print(f"collbench: {sentence}; {_keep(folder)}", file=sys.stderr)
-        return 4 if said and said[0] == "timeout" else 1
-    if code in _KNOWN_CODES:
-        return code
-    rows = folder.read()
-    print(f"collbench: {unexplained}; {_keep(folder)}" if rows else f"collbench: {unexplained}", file=sys.stderr)
-    return 1
+        unexplained = f"interrupted by {signal.Signals(signals.got[0]).name}"
+        said = ("failed", unexplained) if said is None or said[0] == "failed" else said
+    status, reason = said or ("failed", unexplained)
+    record = account_for(folder, status, reason)
+    folder.unlock()
+    if signals.got:
+        print(f"collbench: {unexplained}; {_keep(folder)}", file=sys.stderr)
+        return Interrupted.exit_code
+    if said is None and record is None and code in _KNOWN_CODES:
+        return code  # before the first case; rank 0 has said why
+    print(f"collbench: {reason}; {_keep(folder)}", file=sys.stderr)
+    return DeadlineExceeded.exit_code if status == "timeout" else 1
 
 
 def _keep(folder: RunFolder) -> str:

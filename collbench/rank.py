@@ -4,8 +4,7 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,8 @@ START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
 """For MPI_Finalize, where some libraries hang after all is done."""
 LAUNCHED = "COLLBENCH_LAUNCHED"
-"""Set by `collbench launch` for its ranks: it then accounts for the case that a run died in."""
+"""Set by `collbench launch` for its ranks, a word of its own for each start: it names their faults, and says that the
+launch accounts for the case that the run died in."""
 TERMINAL = "COLLBENCH_TERMINAL"
 """Set by `collbench launch` where its own output is a terminal (the ranks' output never is)."""
 
@@ -87,7 +87,8 @@ class _Job:
 
     scenario: "Scenario"
     folder: Path
-    done: frozenset[tuple[str, str, int]]
+    done: dict[tuple[str, str, int], str]
+    """The rows that are there already, and their statuses."""
     launch: int
 
 
@@ -96,14 +97,20 @@ def _run(options: RankOptions, world: "World", watchdog: Watchdog, wait_for_impo
 
     job = world.from_root(lambda: _job(options, world))
     folder = RunFolder(job.folder)
-    watchdog.on_fault = lambda fault: _keep_fault(folder, world.rank, fault)
+    start = os.environ.get(LAUNCHED, "")
+
+    def keep(fault: dict[str, Any]) -> None:
+        folder.write_fault(world.rank, fault | {"start": start})
+
+    watchdog.on_fault = keep
     wait_for_imports()
     from collbench.runner import Runner, exit_code
 
     plan = _plan(job, options, world)
     launch = _Launch(options, job, folder, world, plan)
     world.from_root(launch.begin)
-    watchdog.on_death = launch.on_death
+    if world.rank == 0 and not start:
+        watchdog.on_death = launch.on_death
     runner = Runner(
         world=world,
         watchdog=watchdog,
@@ -116,15 +123,15 @@ def _run(options: RankOptions, world: "World", watchdog: Watchdog, wait_for_impo
         record=launch.record,
     )
     statuses = runner.run(plan)
-    if world.rank == 0:
-        launch.end()
-    return exit_code(statuses)
+    code = exit_code([*job.done.values(), *statuses])
+    world.from_root(lambda: launch.end(start, code))
+    return code
 
 
 def _job(options: RankOptions, world: "World") -> _Job:
     """Rank 0: read the scenario, make or open the run folder."""
-    from collbench.results import RunFolder, RunInfo
-    from collbench.scenario import find, load
+    from collbench.runs import drop_unfinished, open_run
+    from collbench.scenario import load
 
     scenario = load(options.scenario)
     names = [variant.name for variant in scenario.variants]
@@ -135,20 +142,19 @@ def _job(options: RankOptions, world: "World") -> _Job:
         )
     if options.variant and options.variant not in names:
         raise UsageError(f"--variant: got {options.variant!r}, expected one of {', '.join(names) or 'none'}")
-    if options.output is not None and (options.output / "run.json").exists():
-        folder = RunFolder.open(options.output)
-    else:
-        folder = RunFolder.create(scenario.name, options.output)
-    folder.lock()
-    if not folder.scenario_path.exists():
-        folder.write_scenario(find(options.scenario).read_text(encoding="utf-8"))
-    if not (folder.path / "run.json").exists():
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        folder.write_info(RunInfo(scenario.digest, "", world.size, now))
-    rows = folder.read()
+    folder = open_run(options.output, scenario, options.scenario, world.size, options.launches)
     _LOCKED.append(folder)
-    done = frozenset((row.case_id, row.group or "", row.launch) for row in rows)
-    return _Job(scenario, folder.path.resolve(), done, options.launch)
+    begun = os.environ.get(LAUNCHED) or options.resume
+    if options.resume:
+        drop_unfinished(folder)
+    done = {(row.case_id, row.group or "", row.launch): row.status for row in folder.read()}
+    if not begun and any(launch == options.launch for _, _, launch in done):
+        raise UsageError(
+            f"{folder.path}: got launch {options.launch}, which this run has already; "
+            "complete it with --resume, or say another number with --launch"
+        )
+    named = replace(scenario, name=folder.read_info().scenario)  # the run's copy is called scenario.toml
+    return _Job(named, folder.path.resolve(), done, options.launch)
 
 
 _LOCKED: list["RunFolder"] = []
@@ -156,8 +162,6 @@ _LOCKED: list["RunFolder"] = []
 
 
 def _plan(job: _Job, options: RankOptions, world: "World") -> "Plan":
-    from dataclasses import replace
-
     from collbench.plan import expand
 
     plan = expand(
@@ -190,10 +194,6 @@ def shown_path(path: Path) -> Path:
         return path.relative_to(Path.cwd())
     except ValueError:
         return path
-
-
-def _keep_fault(folder: "RunFolder", rank: int, fault: dict[str, Any]) -> None:
-    folder.write_fault(rank, fault)
 
 
 class _Launch:
@@ -249,8 +249,9 @@ class _Launch:
         self._rows += 1
         self._table.row(record)
 
-    def end(self) -> None:
+    def end(self, start: str, code: int) -> None:
         """All cases have their rows."""
+        self._folder.write_ending(start, code)
         path = shown_path(self._folder.results_path)
         self._table.close(
             [
@@ -262,10 +263,11 @@ class _Launch:
 
     def on_death(self, fault: dict[str, Any]) -> None:
         """Rank 0 dies under a bare mpirun: the case that it was in gets its row here; `launch` does it otherwise."""
-        if self._world.rank == 0 and not os.environ.get(LAUNCHED):
-            from collbench.faults import account_for
+        from collbench.faults import account_for, reason_of
 
-            account_for(self._folder, int(fault["exit_code"]))
+        said = reason_of([*self._folder.read_faults(), fault], self._world.size)
+        if said is not None:
+            account_for(self._folder, *said)
 
 
 def _oversubscribed(world: "World", bindings: list[str]) -> bool:

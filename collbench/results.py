@@ -23,7 +23,7 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -43,12 +43,13 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class RunInfo:
-    """What a resume must agree with: digests of the scenario and of the plan, the ranks; `created` is UTC, ISO 8601."""
+    """What a resume must agree with: the scenario's name and digest, the ranks, the launches; `created` is in UTC."""
 
+    scenario: str
     scenario_digest: str
-    plan_digest: str
     ranks: int
     created: str
+    launches: int = 1
 
 
 class RunFolder:
@@ -166,6 +167,17 @@ class RunFolder:
         """Read all whole rows; a folder without rows yet is an empty list."""
         return read(self.results_path) if self.results_path.exists() else []
 
+    def drop(self, unwanted: Callable[[Record], bool]) -> int:
+        """Take rows out, all at once, and say how many; locks the folder if it is not locked yet."""
+        with self._guarded(), sentences(self.results_path, "rewrite it"):
+            self.lock()
+            rows = self.read()
+            kept = [row for row in rows if not unwanted(row)]
+            if len(kept) < len(rows):
+                text = _line(HEADER) + "".join(_line(to_row(row)) for row in kept)
+                write_atomically(self.results_path, text, durable=True)
+            return len(rows) - len(kept)
+
     def repair(self) -> str:
         """Cut off a last line that is not whole, as a crash may leave it, and return what was cut.
 
@@ -249,6 +261,18 @@ class RunFolder:
                 return None
             taken.unlink()
             return text
+
+    def write_ending(self, start: str, code: int) -> None:
+        """Say that the launch that was started as `start` ended in order, with this exit code."""
+        self._write("ended.json", json.dumps({"start": start, "exit_code": code}), durable=False)
+
+    def read_ending(self, start: str) -> int | None:
+        """Return the exit code of the launch that was started as `start`; None where it did not end in order."""
+        try:
+            found = json.loads((self.path / "ended.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return int(found["exit_code"]) if found.get("start") == start else None
 
     def write_fault(self, rank: int, fault: Mapping[str, object]) -> bool:
         """Write down at once why a rank ends, and say whether that worked; it raises no OSError on the way down."""

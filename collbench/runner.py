@@ -73,8 +73,7 @@ class Runner:
         self.watchdog.enter("prepare", timeout_s, case.label, case.case_id)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         base = self._base(case, started_at)
-        if self.world.rank == 0:
-            self.announce(base)
+        self.world.from_root(lambda: self.announce(base))
         try:
             status, values = self._measured(case)
         except CollbenchError as error:  # the same on every rank: see _together
@@ -83,8 +82,8 @@ class Runner:
                 {"reason": str(error)},
             )
         self.watchdog.enter("record", timeout_s, case.label, case.case_id)
-        if self.world.rank == 0:
-            self.record(Record(**(base | values | {"status": status})))
+        # What the disk refuses must end all ranks, not rank 0 alone.
+        self.world.from_root(lambda: self.record(Record(**(base | values | {"status": status}))))
         self.watchdog.idle()
         return status
 
@@ -168,7 +167,10 @@ class Runner:
             problem = str(error)
         except Exception as error:  # a library's own exception types are not known here
             problem = f"{type(error).__name__}: {error}"
+        phase = self.watchdog.phase
+        self.watchdog.enter(f"{phase.name} done, waiting for the others", phase.timeout_s, phase.case, phase.case_id)
         first = self.world.first_problem(problem)
+        self.watchdog.enter(phase.name, phase.timeout_s, phase.case, phase.case_id)
         if first is None:
             return result[0]
         if result and isinstance(result[0], BoundCall):

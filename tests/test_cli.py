@@ -18,7 +18,7 @@ WRONG = [
     (["launch", "quickstart", "--launches", "1.5"], 2, ["--launches", "1.5", "whole number"]),
     (["launch", "quickstart", "--launcher", "/no/such/mpirun"], 2, ["--launcher", "/no/such/mpirun", "executable"]),
     (["launch", "quickstart", "--launcher-args", "'unclosed"], 2, ["--launcher-args", "unclosed"]),
-    (["launch", "quickstart", "--resume", "/no/such/run"], 2, ["--resume", "got a scenario as well"]),
+    (["launch", "quickstart", "--resume", "/no/such/run"], 2, ["--resume", "/no/such/run", "run folder"]),
     (["launch", "--resume", "/no/such/run"], 2, ["--resume", "/no/such/run", "run folder"]),
     (["launch", "quickstart", "--output", "a", "--resume", "b"], 2, ["not allowed with"]),
     (["launch", "quickstart", "--unknown"], 2, ["--unknown"]),

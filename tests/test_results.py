@@ -466,7 +466,7 @@ def test_a_fault_that_cannot_be_written_raises_nothing(tmp_path: Path) -> None:
 def test_what_a_resume_must_agree_with_comes_back(run: RunFolder) -> None:
     with pytest.raises(UsageError, match=r"run.json: got nothing, expected "):
         run.read_info()
-    info = RunInfo("a1", "b2", 4, "2025-01-01T00:00:00+00:00")
+    info = RunInfo("quick", "a1", 4, "2025-01-01T00:00:00+00:00")
     run.write_info(info)
     run.write_scenario("schema = 1\n")
     assert RunFolder.open(run.path).read_info() == info

@@ -153,6 +153,8 @@ class Mpi(Backend):
             return [Call(need_mpi(name), given) for name, given in zip(names, arguments, strict=True)], []
         wait = Call(need_mpi("MPI_Wait"), (request, self._no_status))
         (name,), (given,) = names, arguments  # _refuse_form lets one call through
+        if calls[0].arguments[-1] == "status":  # the request takes its place
+            given = given[:-1]
         if case.call == "nonblocking":
             return [Call(need_mpi(name), (*given, request))], [wait]
         self._once(name, (*given, self._mpi.INFO_NULL.handle, request))
@@ -208,27 +210,24 @@ class Mpi(Backend):
         return BoundCall(buffers=buffers, steps=steps, close=close)
 
     def _values(self, case: Case, count: int, layout: Layout, buffers: Buffers | None) -> dict[str, Any]:
-        """The arguments of mpi4py's methods, buffer specifications made beforehand.
-
-        mpi4py takes the length of the whole buffer, but of Reduce_scatter_block the count of one block: `recv[count]`.
-        """
+        """The arguments of mpi4py's methods, buffer specifications made beforehand."""
         values: dict[str, Any] = self._words(case, 0, None, {})
         if buffers is not None:
-            for name, region, counts in (("send", buffers.send, layout.sent), ("recv", buffers.recv, layout.received)):
-                whole = self._specification(case, region, counts)
-                values |= {name: whole, f"{name}[count]": [whole[0], count, whole[-1]]}
+            values["send"] = self._specification(case, buffers.send, count, layout.sent)
+            values["recv"] = self._specification(case, buffers.recv, count, layout.received)
             if buffers.in_place and (replaced := self._replaced(case)):
-                values |= {replaced: self._mpi.IN_PLACE, f"{replaced}[count]": self._mpi.IN_PLACE}
+                values[replaced] = self._mpi.IN_PLACE
         if case.operation:
             values["op"] = self._operation(case)
         return values
 
-    def _specification(self, case: Case, region: Region, counts: tuple[int, ...]) -> list[Any]:
+    def _specification(self, case: Case, region: Region, count: int, counts: tuple[int, ...]) -> list[Any]:
+        """mpi4py hands an explicit count on to MPI as it is: that of one block where the buffer has several."""
         assert isinstance(region.memory, HostMemory)
         array = region.memory.array[region.start : region.start + region.length]
         if counts:
             return [array, list(counts), [0, *accumulate(counts)][:-1], self._type(case)]
-        return [array, region.length, self._type(case)]
+        return [array, count, self._type(case)]
 
     def _type(self, case: Case) -> Any:
         """The MPI type; what is only moved goes as the unsigned type of its width where MPI lacks the type."""

@@ -31,8 +31,8 @@ class Entry:
     """A row of the table.
 
     `in_place` names the argument that MPI replaces by MPI_IN_PLACE, and on which ranks: "send", "send at root",
-    "recv at root", or nothing. `in_place_at_start`: MPI puts an in-place result at the start of the buffer, where NCCL leaves it
-    at the rank's own block. `one_buffer`: the MPI function has one buffer, and so no out-of-place form.
+    "recv at root", or nothing. `in_place_at_start`: MPI puts an in-place result at the start of the buffer, where NCCL
+    leaves it at the rank's own block. `one_buffer`: the MPI function has one buffer, and so no out-of-place form.
     """
 
     collective: Collective
@@ -64,7 +64,7 @@ TABLE = {
         Entry(
             ReduceScatter(),
             mpi="Reduce_scatter_block send recv count dtype op comm",
-            python="Reduce_scatter_block send[count] recv[count] op",
+            python="Reduce_scatter_block send recv op",
             in_place_at_start=True,
         ),
         Entry(AllGather(), mpi=f"Allgather {_BLOCKS} comm", python="Allgather send recv"),
