@@ -12,10 +12,11 @@ from collbench.errors import CollbenchError, UsageError
 from collbench.watchdog import Watchdog, block_signals
 
 if TYPE_CHECKING:
-    from collbench.plan import Plan
+    from collbench.plan import Case, Plan
     from collbench.record import Record
     from collbench.results import RunFolder
     from collbench.scenario import Scenario
+    from collbench.timing import Sampled
     from collbench.world import World
 
 START_TIMEOUT_S = 120.0
@@ -121,6 +122,7 @@ def _run(options: RankOptions, world: "World", watchdog: Watchdog, wait_for_impo
         launch=job.launch,
         announce=launch.announce,
         record=launch.record,
+        keep_samples=launch.keep_samples if job.scenario.measure.samples else None,
     )
     statuses = runner.run(plan)
     code = exit_code([*job.done.values(), *statuses])
@@ -222,6 +224,10 @@ class _Launch:
         """Write down what runs where, and open the table."""
         from collbench.provenance import collect_launch
 
+        if self._job.scenario.measure.samples:
+            from collbench.samples import check_available
+
+            check_available()
         environment = collect_launch(self._world.library or None) | {"ranks": self._ranks}
         self._folder.write_environment(self._job.launch, environment)
         scenario, world = self._job.scenario, self._world
@@ -241,6 +247,13 @@ class _Launch:
         spent = time.monotonic() - self._began_at
         left = spent / done * (total - done) if done else None
         self._table.progress(done, total, left, f"{base['collective']} {base['requested_bytes']} B")
+
+    def keep_samples(self, case: "Case", sampled: "Sampled") -> None:
+        """A case has its samples."""
+        from collbench import samples
+
+        if sampled.durations_s.size:
+            samples.write(self._folder.path, self._job.launch, case.case_id, "world", self._world.ranks, sampled)
 
     def record(self, record: "Record") -> None:
         """A case has its row."""

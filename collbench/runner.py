@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from collbench import memory, noise
 from collbench.backends import backend_named
 from collbench.backends.base import Backend, BoundCall
 from collbench.clock import Clock
@@ -51,6 +52,7 @@ class Runner:
     launch: int
     announce: Callable[[dict[str, Any]], None]
     record: Callable[[Record], None]
+    keep_samples: Callable[[Case, Sampled], None] | None = None
     _opened: dict[str, Backend] = field(default_factory=dict)
     _refusals: dict[str, str | None] = field(default_factory=dict)
 
@@ -99,6 +101,7 @@ class Runner:
         shape = collective.shape(case.requested_bytes, itemsize, self.world.size)
         layout = backend.layout(case, shape.count)
         known = self._known(case, backend, shape, collective, itemsize)
+        self._fits(backend.memory_bytes(case, layout))
         bound = self._together(lambda: backend.bind(case, shape.count, layout))
         try:
             pattern = Pattern(DTYPES[case.dtype or "int8"], case.operation or "move", self.world.size, self._seed(case))
@@ -106,6 +109,7 @@ class Runner:
             if bound.buffers:
                 self._together(lambda: check.prepare_all(bound.buffers))
             self.watchdog.enter("sample", measure.timeout_s, case.label, case.case_id)
+            before = noise.read()
             sampled = self._alone(
                 lambda: sample(
                     bound,
@@ -121,7 +125,11 @@ class Runner:
                 rank, status = sampled.failed
                 reason = f"{bound.library_call}: rank {rank} got status {status} while it was timed"
                 return "failed", known | {"reason": reason}
-            values = known | self._figures(case, shape, bound, sampled)
+            if self.keep_samples is not None:
+                keep = self.keep_samples
+                self.world.from_root(lambda: keep(case, sampled))
+            denied = self.world.gather(noise.denied(before, noise.read()))
+            values = known | self._figures(case, shape, bound, sampled, max(denied or [0.0]))
             if not (measure.verify and bound.buffers):
                 return "ok", values
             self.watchdog.enter("verify", measure.timeout_s, case.label, case.case_id)
@@ -154,6 +162,13 @@ class Runner:
         if problem is not None:
             raise CannotRun(problem[1])
         return backend
+
+    def _fits(self, need: int) -> None:
+        """Refuse a case whose buffers do not fit into the memory of a host, before anything is allocated."""
+        needs = self.world.all_gather((self.world.hosts[self.world.rank], need, memory.available()))
+        problem = memory.problem(needs)
+        if problem is not None:
+            raise CannotRun(problem)
 
     def _together(self, work: Callable[[], T]) -> T:
         """Do what may fail on some ranks: if it does on any, all raise the same error, and nobody waits for nobody."""
@@ -231,7 +246,7 @@ class Runner:
             "seed": self._seed(case) if case.dtype else None,
         }
 
-    def _figures(self, case: Case, shape: Shape, bound: BoundCall, sampled: Sampled) -> dict[str, Any]:
+    def _figures(self, case: Case, shape: Shape, bound: BoundCall, sampled: Sampled, denied: float) -> dict[str, Any]:
         """What rank 0 knows after sampling; nothing on the others."""
         if not sampled.durations_s.size:
             return {}
@@ -247,6 +262,8 @@ class Runner:
         notes = list(bound.notes)
         if not by_device and self.clock.floor_s > _FLOOR_SHARE * summary.median_s * sampled.batch:
             notes.append("timer_floor")
+        if denied > noise.HEAVY:
+            notes.append("noisy")
         if self.place.oversubscribed:
             notes.append("oversubscribed")
         algbw = shape.size_bytes / summary.median_s / 1e9 if summary.median_s > 0 and shape.size_bytes else None

@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 from collbench.errors import CannotRun
+from collbench.memory import shared_memory_problem
 from collbench.world import World
 
 _THREAD_SERIALIZED = 2  # the same number in Open MPI, MPICH and the MPI ABI
@@ -15,6 +16,7 @@ _THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
 
 # Where each launcher says how many processes it started. Slurm's counts only where no other launcher stands between.
 _LAUNCHER_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+_LOCAL_SIZES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE")
 _LAUNCHER_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 
 
@@ -68,6 +70,7 @@ def start_world() -> World:
             ) from None
         return World(hosts=(socket.gethostname(),), alone_because=reason)
     if not MPI.Is_initialized():
+        _check_shared_memory(MPI)
         _initialise(MPI)
     comm = MPI.COMM_WORLD
     size, rank = comm.Get_size(), comm.Get_rank()
@@ -87,6 +90,15 @@ def start_world() -> World:
         library=library,
         thread_level=_THREAD_LEVELS[MPI.Query_thread()],
     )
+
+
+def _check_shared_memory(MPI: Any) -> None:
+    """Refuse to start where the library would die of a bus error in a /dev/shm that is too small."""
+    local = next((int(os.environ[name]) for name in _LOCAL_SIZES if os.environ.get(name, "").isdigit()), 1)
+    vendor, version = MPI.get_vendor()
+    problem = shared_memory_problem(f"{vendor} {'.'.join(map(str, version))}", local)
+    if problem is not None:
+        raise CannotRun(problem)
 
 
 def _initialise(MPI: Any) -> None:

@@ -80,6 +80,14 @@ def format_size(size_bytes: int) -> str:
     return min(candidates)[-1]
 
 
+def about(size_bytes: int) -> str:
+    """Write a size in bytes with three digits, "23.5 GiB": for messages, where `format_size` would show them all."""
+    for unit in ("GiB", "MiB", "KiB"):
+        if size_bytes >= SIZE_UNITS[unit]:
+            return f"{float(size_bytes / SIZE_UNITS[unit]):.3g} {unit}"
+    return f"{size_bytes} B"
+
+
 def parse_duration(text: object) -> float:
     """Return the seconds of a duration such as "3 s", "250 ms" or "2 min"."""
     return float(_parsed(text, "a duration", DURATION_UNITS, DURATION_PATTERN, '"3 s"'))

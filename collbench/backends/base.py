@@ -8,8 +8,9 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.backends.memory import Buffers
+from collbench.backends.memory import GUARD_BYTES, Buffers
 from collbench.collectives import Layout, collective_of
+from collbench.dtypes import DTYPES
 from collbench.plan import Case
 from collbench.world import World
 
@@ -132,6 +133,15 @@ class Backend(ABC):
         return collective.layout(
             count, self.group.size, self.group.rank, root=root, in_place=case.placement == "in_place"
         )
+
+    def memory_bytes(self, case: Case, layout: Layout) -> int:
+        """Bytes of host memory that binding the case takes on this rank."""
+        if not case.dtype:
+            return 0
+        in_place = case.placement == "in_place"
+        elements = layout.in_place_length if in_place else layout.send + layout.recv
+        guards = (2 if in_place else 4) * GUARD_BYTES
+        return case.buffers * (elements * DTYPES[case.dtype].itemsize + guards)
 
     @abstractmethod
     def bind(self, case: Case, count: int, layout: Layout) -> BoundCall:

@@ -1,5 +1,6 @@
 """Memory that collectives work on, with guard words around it, and the regions of it that one call uses."""
 
+import contextlib
 import mmap
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -93,8 +94,10 @@ class HostMemory(Memory):
         return int(self._all[self.guard + start])
 
     def close(self) -> None:
-        # The mapping goes when the last array over it does; closing it now would fail while one is alive.
         self._all = np.empty(0, self._all.dtype)
+        # A binding that still has an array over the mapping keeps it; it goes with the last of them.
+        with contextlib.suppress(BufferError):
+            self._map.close()
 
     def _part(self, start: int, length: int) -> NDArray[Any]:
         return self._all[self.guard + start : self.guard + start + length]
