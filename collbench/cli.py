@@ -89,6 +89,12 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("list", help="list scenarios, collectives and backends", allow_abbrev=False)
     listing.set_defaults(function=_list)
 
+    doctor = commands.add_parser("doctor", help="examine what will get into the figures here", allow_abbrev=False)
+    doctor.add_argument("--noise", action="store_true", help="measure what takes the cores away (what it does so far)")
+    doctor.add_argument("--seconds", type=_positive, default=3, help="how long to measure (default 3)")
+    doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
+    doctor.set_defaults(function=_doctor)
+
     schema = commands.add_parser("schema", help="print the JSON Schema of scenario files", allow_abbrev=False)
     schema.set_defaults(function=_schema)
     return parser
@@ -172,6 +178,12 @@ def _list(options: argparse.Namespace) -> int:
     from collbench.listing import listing
 
     return listing()
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from collbench.doctor.command import doctor
+
+    return doctor(float(options.seconds), options.json)
 
 
 def _schema(options: argparse.Namespace) -> int:

@@ -39,7 +39,7 @@ def _invoke(typing_context: Any, address: Any, *words: Any) -> Any:
 
 
 @intrinsic
-def _now(typing_context: Any) -> Any:
+def now(typing_context: Any) -> Any:
     """Read CLOCK_MONOTONIC in nanoseconds."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -83,15 +83,15 @@ def call_loop(meet: CallList, run: CallList, finish: CallList, first: int, batch
     k = first
     for sample in range(np.uint64(stamps.shape[0])):
         status |= make_calls(meet, k)
-        stamps[sample, 0] = _now()
+        stamps[sample, 0] = now()
         for b in range(batch):
             status |= make_calls(run, k + b)
-        stamps[sample, 1] = _now()
+        stamps[sample, 1] = now()
         if finish.shape[1] == 0:
             stamps[sample, 2] = stamps[sample, 1]
         else:
             status |= make_calls(finish, k)
-            stamps[sample, 2] = _now()
+            stamps[sample, 2] = now()
         k += batch
     return status
 
@@ -100,5 +100,5 @@ def call_loop(meet: CallList, run: CallList, finish: CallList, first: int, batch
 def read_clock(stamps: Stamps) -> np.uint64:
     """Fill `stamps` with consecutive readings of the loop's clock, in nanoseconds; 0."""
     for i in range(stamps.shape[0]):
-        stamps[i] = _now()
+        stamps[i] = now()
     return np.uint64(0)

@@ -73,7 +73,7 @@ def mpirun(
 def collbench(
     args: Iterable[str | Path],
     *,
-    timeout: float = 60,
+    timeout: float = 100,
     env: Mapping[str, str | None] | None = None,
     cwd: Path | None = None,
 ) -> CompletedRun:

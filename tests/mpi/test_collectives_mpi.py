@@ -1,0 +1,133 @@
+"""Every collective, type, operation, placement and form of call with the MPI of this environment, verified."""
+
+from pathlib import Path
+
+import pytest
+
+import launching
+from collbench.results import read
+
+MEASURE = """
+schema = 1
+title = "verify"
+[measure]
+time_budget = "2 ms"
+least_time = "0 s"
+least_iterations = 1
+warmup_time = "1 ms"
+"""
+
+COLLECTIVES = """
+[[sweep]]
+backends = ["mpi"]
+collectives = [
+  "all_reduce", "reduce", "reduce_scatter", "all_gather", "gather", "scatter", "broadcast", "all_to_all", "send_recv",
+  "ping_pong", "scan", "barrier",
+]
+"""
+
+SHAPES = MEASURE + COLLECTIVES + 'placements = ["default", "in_place"]\nsizes = ["0 B", "1000 B"]\n'
+ROOTS = (
+    MEASURE
+    + """
+[[sweep]]
+backends = ["mpi"]
+collectives = ["reduce", "gather", "scatter", "broadcast"]
+roots = ["all"]
+placements = ["default", "in_place"]
+callers = ["compiled", "python"]
+sizes = ["1000 B"]
+[[sweep]]
+backends = ["mpi"]
+collectives = ["all_to_all_v"]
+patterns = ["uniform", "linear"]
+placements = ["default", "in_place"]
+callers = ["compiled", "python"]
+sizes = ["1000 B"]
+"""
+)
+FORMS = (
+    MEASURE
+    + COLLECTIVES
+    + """
+placements = ["default", "in_place"]
+callers = ["compiled", "python"]
+calls = ["blocking", "nonblocking", "persistent"]
+syncs = ["dissemination"]
+sizes = ["40 B"]
+"""
+)
+TYPES = (
+    MEASURE
+    + """
+[[sweep]]
+backends = ["mpi"]
+collectives = ["all_reduce"]
+dtypes = [
+  "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64",
+]
+operations = ["sum", "prod", "min", "max"]
+sizes = ["1000 B"]
+[[sweep]]
+backends = ["mpi"]
+collectives = ["all_gather"]
+dtypes = [
+  "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64",
+  "float8_e4m3", "float8_e5m2",
+]
+sizes = ["1000 B"]
+"""
+)
+
+EXPLAINED = (
+    "has no in-place form",
+    "needs at least 2 ranks",
+    "use call blocking",
+    "has no MPI_Sendrecv_init",
+    "has no type for",
+    "cannot",
+)
+
+
+def run(text: str, ranks: int, tmp_path: Path) -> list[str]:
+    scenario, folder = tmp_path / "verify.toml", tmp_path / "run"
+    scenario.write_text(text)
+    launching.collbench(["launch", scenario, "-n", str(ranks), "-o", folder], timeout=280).expect(0)
+    rows = read(folder)
+    assert {row.status for row in rows} <= {"ok", "skipped"}
+    for row in rows:
+        if row.status == "ok" and row.collective != "barrier":
+            assert row.wrong == 0
+        elif row.status == "skipped":
+            assert any(words in str(row.reason) for words in EXPLAINED), row.reason
+    return [str(row.collective) for row in rows if row.status == "ok"]
+
+
+# Four MPICH ranks on two cores need milliseconds for a message: the widest sweeps stay within the cores there.
+FEW = launching.RANKS if launching.flavour() == "openmpi" else (1, 2)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("ranks", launching.RANKS)
+def test_every_collective_in_and_out_of_place(ranks: int, tmp_path: Path) -> None:
+    measured = run(SHAPES, ranks, tmp_path)
+    assert set(measured) >= {"all_reduce", "reduce", "reduce_scatter", "all_gather", "gather", "scatter", "broadcast"}
+    assert ("ping_pong" in measured) == (ranks > 1)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("ranks", FEW)
+def test_every_root_and_pattern(ranks: int, tmp_path: Path) -> None:
+    run(ROOTS, ranks, tmp_path)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("ranks", FEW[1:3])
+def test_every_form_of_call(ranks: int, tmp_path: Path) -> None:
+    run(FORMS, ranks, tmp_path)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("ranks", FEW[:3])
+def test_every_type_and_operation(ranks: int, tmp_path: Path) -> None:
+    run(TYPES, ranks, tmp_path)
