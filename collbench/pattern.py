@@ -183,7 +183,7 @@ def _prod(dtype: Dtype, ranks: int) -> _Numbers:
 def _avg(dtype: Dtype, ranks: int) -> _Numbers:
     """Draw floats from 1..2^(precision - 1) times a power of two so large that the quotient is a normal number.
 
-    e4m3 has no such powers from 512 ranks on; its quotients may then be subnormal.
+    e4m3 has none that is large enough beyond 1024 ranks; its quotients may then be subnormal.
     """
     window = min(ranks, 2)
     half = 1 << (dtype.precision - 1)

@@ -5,11 +5,15 @@ import importlib
 import os
 import socket
 import threading
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
 
 from collbench.errors import CannotRun
 from collbench.memory import shared_memory_problem
 from collbench.world import World
+
+T = TypeVar("T")
 
 _THREAD_SERIALIZED = 2  # the same number in Open MPI, MPICH and the MPI ABI
 _THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
@@ -33,19 +37,29 @@ def launcher_size() -> tuple[str, int] | None:
     return None
 
 
-def import_beside(*modules: str) -> threading.Thread:
-    """Import modules in a thread of their own; an error shows when they are imported again."""
+class Beside(Generic[T]):
+    """Work that goes on in a thread of its own while MPI_Init waits for the other ranks with the GIL released."""
 
-    def work() -> None:
-        for module in modules:
-            try:
-                importlib.import_module(module)
-            except ImportError:
-                return
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._future: Future[T] = Future()
+        self._work = work
+        threading.Thread(target=self._run, name="beside", daemon=True).start()
 
-    thread = threading.Thread(target=work, name="imports", daemon=True)
-    thread.start()
-    return thread
+    def result(self) -> T:
+        """Wait for the work; its result, or its error raised here."""
+        return self._future.result()
+
+    def _run(self) -> None:
+        try:
+            self._future.set_result(self._work())
+        except BaseException as error:  # it is raised where the result is asked for
+            self._future.set_exception(error)
+
+
+def import_all(*modules: str) -> None:
+    """Import modules."""
+    for module in modules:
+        importlib.import_module(module)
 
 
 def start_world() -> World:

@@ -181,7 +181,8 @@ def _collect(
     worst: list[Int64s] = []
     taken, began, stopped_by = 0, time.monotonic(), _STOPS.index("budget")
     use_device = sampler._bound.device_times is not None
-    samples = 1 if sampler.failed else _next_block(iteration_s * batch, 0.0, measure, sampler.most)
+    most = max(1, min(sampler.most, measure.most_iterations // batch))
+    samples = _next_block(iteration_s * batch, 0.0, measure, most)
     samples, batch, _ = sampler.decide(0 if sampler.failed else samples, batch)
     while samples:
         block = sampler.block(samples, batch)

@@ -2,15 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from collbench.errors import CollbenchError
 
+if TYPE_CHECKING:  # a rank initialises MPI before it has numpy
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Int64s: TypeAlias = NDArray[np.int64]
+
 T = TypeVar("T")
-Int64s = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -52,15 +54,17 @@ class World:
         """Give every rank every rank's value, in rank order."""
         return [value] if self.comm is None else cast("list[T]", self.comm.allgather(value))
 
-    def gather_array(self, local: Int64s) -> Int64s | None:
+    def gather_array(self, local: "Int64s") -> "Int64s | None":
         """Give rank 0 an array (size x local.size, int64); None elsewhere. `local` is as long on every rank."""
+        import numpy as np
+
         if self.comm is None:
             return local[np.newaxis]
         whole = np.empty((self.size, local.size), np.int64) if self.rank == 0 else None
         self.comm.Gather(local, whole, root=0)
         return whole
 
-    def broadcast_array(self, values: Int64s) -> Int64s:
+    def broadcast_array(self, values: "Int64s") -> "Int64s":
         """Give every rank the root's array (int64, as long on every rank), in place."""
         if self.comm is not None:
             self.comm.Bcast(values, root=0)

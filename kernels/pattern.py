@@ -182,7 +182,8 @@ def _rounded(value: np.float64, exponent: U, mantissa: U) -> U:
     bits = (bits & ((_1 << _F64_MANTISSA) - _1)) | (_1 << _F64_MANTISSA)
     lost = _F64_BIAS + _1 - exponent if exponent <= _F64_BIAS else _0  # of a subnormal number
     drop = min(_F64_MANTISSA - mantissa + lost, _63)
-    bits = (bits + ((_1 << drop) >> _1) - (_1 if drop else _0) + ((bits >> drop) & (_1 if drop else _0))) >> drop
+    half, odd = (_1 << drop) >> _1, (bits >> drop) & _1
+    bits = (bits + half + odd - _1) >> drop if drop else bits
     bits += (exponent + lost - _F64_BIAS - _1) << mantissa
     return bits if value != 0.0 else _0
 

@@ -263,6 +263,17 @@ def test_avg_is_the_nearest_quotient_and_libraries_are_within_its_tolerance(dtyp
         assert compare(encoded(dtype, result), pattern.words(0, ranks - 1), 0, pattern.tolerance) == (0, -1)
 
 
+@pytest.mark.parametrize("ranks", [5000, 8192])
+def test_avg_rounds_subnormal_quotients_to_nearest_ties_to_even(ranks: int) -> None:
+    dtype = DTYPES["float8_e4m3"]
+    pattern = Pattern(dtype, "avg", ranks, 15)
+    elements = [Reference(pattern, index) for index in range(300)]
+    totals = [element.contribution(element.h) + element.contribution((element.h + 1) % ranks) for element in elements]
+    nearest = rounded(dtype, np.array([float(total / ranks) for total in totals]))
+    assert np.mean(np.abs(nearest) < 2.0 ** (1 - dtype.bias)) > 0.1
+    assert (decoded(dtype, values(pattern, 0, ranks - 1, 300)) == nearest).all()
+
+
 def test_products_have_both_signs_where_the_type_has() -> None:
     for dtype in DTYPES.values():
         numbers = [decoded(dtype, values(Pattern(dtype, "prod", 4, 8), rank, rank)) for rank in (0, 1, 3)]

@@ -77,7 +77,7 @@ def findings(ranks: list[RankNoise]) -> list[Finding]:
         Finding(
             "noise",
             "warning" if heavy else "note" if worst.stolen_share > _LIGHT else "ok",
-            f"{lost:.1%} of the time was taken from rank {worst.rank} on {worst.host}, {middle:.1%} from the median rank",
+            f"{lost:.1%} of the time was taken from rank {worst.rank} on {worst.host}, {middle:.1%} from the median",
             why="a collective waits for its slowest rank, so each rank's noise reaches every sample" if heavy else "",
             remedy="end what else runs here, leave a core to the system, or measure with more launches"
             if heavy

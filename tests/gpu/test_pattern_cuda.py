@@ -16,7 +16,7 @@ THREADS = 256 * 1024  # that run at most: longer ranges make each thread stride
 
 
 def cases(dtype: Dtype) -> Iterator[tuple[Pattern, tuple[int, ...]]]:
-    for operation, ranks in itertools.product(CODES, (1, 2, 3, 8, 200, 5000)):
+    for operation, ranks in itertools.product(CODES, (1, 2, 3, 8, 200, 8192)):
         if operation in ("min", "max") and ranks > 200:
             continue
         pattern = Pattern(dtype, operation, ranks, 77)
@@ -77,7 +77,7 @@ def test_threads_stride_over_long_ranges() -> None:
     made = cupy.zeros(THREADS + 1000, np.uint8)
     device.fill(made, words, 3)
     assert host.compare(made.get(), words, 3) == (0, -1)
-    made[[THREADS + 7, 8]] ^= np.uint8(1)
+    made[[THREADS + 8, 8]] ^= np.uint8(1)  # one thread finds both
     assert device.compare(made, words, 3) == (2, 8)
 
 
