@@ -2,38 +2,65 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from collbench.errors import DeadlineExceeded, Interrupted
+from collbench.errors import CollbenchError, DeadlineExceeded, Interrupted
 from collbench.record import Record
 from collbench.results import RunFolder
 
 Fault = dict[str, Any]
 
+WAITING = "waiting for the others"
+"""In the name of a phase: this rank has done its part."""
 
-def reason_of(faults: Sequence[Fault], ranks: int = 0, ended_by_us: bool = False) -> tuple[str, str] | None:
-    """Return the status and the sentence that tell best why a launch of so many ranks ended; None where nobody told.
+
+class Reason(NamedTuple):
+    """Why a launch ended: the status of the row of the case that it died in, a sentence, and the exit code."""
+
+    status: str
+    text: str
+    exit_code: int
+
+
+def reason_of(faults: Sequence[Fault], ranks: int = 0, ended_by_us: bool = False) -> Reason | None:
+    """Return what tells best why a launch of so many ranks ended; None where nobody told.
 
     What a rank did itself comes before what it suffered: an error that it raised before a time that was up, and both
-    before a signal. Of ranks whose time was up, the one in another place than most is where to look. A rank that left
-    no word, while others did, was killed, crashed or stopped. `ended_by_us`: the signals were the user's, and no
-    finding.
+    before a signal. Of ranks whose time was up, the one in another place than most is where to look; more so one whose
+    watchdog did not see its time pass. A rank that left no word, while others did, was killed, crashed or stopped.
+    `ended_by_us`: the signals were the user's, and no finding.
     """
     told = [fault for fault in faults if "reason" in fault]
-    raised = [fault for fault in told if fault["exit_code"] not in (DeadlineExceeded.exit_code, Interrupted.exit_code)]
+    suffered = (DeadlineExceeded.exit_code, Interrupted.exit_code)
+    raised = [fault for fault in told if fault["exit_code"] not in suffered]
     if raised:
-        return "failed", _sentence(raised[0])
+        return Reason("failed", _sentence(raised[0]), int(raised[0]["exit_code"]))
     silent = sorted(set(range(ranks)) - {int(fault["rank"]) for fault in told}) if told else []
     late = [fault for fault in told if fault["exit_code"] == DeadlineExceeded.exit_code]
+    ended = [fault for fault in told if fault["exit_code"] == Interrupted.exit_code]
     if late:
-        where = [(fault.get("case_id"), fault.get("phase")) for fault in late]
-        usual = max(set(where), key=where.count)
-        differing = [fault for fault, place in zip(late, where, strict=True) if place != usual]
-        missing = f"{_ranks(silent)} left no word (stopped, stuck or gone); " if silent else ""
-        return "timeout", missing + _sentence(differing[0] if differing and not silent else late[0])
+        return Reason("timeout", _late(late, ended, silent), DeadlineExceeded.exit_code)
     if silent and not ended_by_us:
-        return "failed", f"{_ranks(silent)} ended without a word (killed or crashed); then {_sentence(told[0])}"
-    return ("failed", _sentence(told[0])) if told else None
+        text = f"{_ranks(silent)} ended without a word (killed or crashed); then {_sentence(ended[0])}"
+        return Reason("failed", text, CollbenchError.exit_code)
+    return Reason("failed", _sentence(ended[0]), Interrupted.exit_code) if ended else None
+
+
+def _late(late: Sequence[Fault], ended: Sequence[Fault], silent: Sequence[int]) -> str:
+    """Say where to look: at a rank that says nothing, at one that was only ended, at one in another place than most."""
+    if silent:
+        return f"{_ranks(silent)} left no word (stopped, stuck or gone); {_sentence(late[0])}"
+    if ended:
+        return f"{_sentence(ended[0])}, while {_sentence(late[0])}"
+    places = [(fault.get("case_id"), fault.get("phase"), fault.get("at")) for fault in late]
+    if len(set(places)) == 1:
+        return _sentence(late[0])
+    # The rarest place is where to look; of two equally rare ones the one that waits for the others is not.
+    suspect = min(
+        zip(late, places, strict=True), key=lambda one: (WAITING in str(one[0].get("phase")), places.count(one[1]))
+    )
+    other = next(fault for fault, place in zip(late, places, strict=True) if place != suspect[1])
+    return f"{_sentence(suspect[0])}, while rank {other['rank']} is elsewhere{_place(other)}"
 
 
 def _ranks(numbers: Sequence[int]) -> str:
@@ -42,18 +69,35 @@ def _ranks(numbers: Sequence[int]) -> str:
 
 
 def _sentence(fault: Fault) -> str:
+    if fault.get("everyone"):
+        return str(fault["reason"])
+    return f"rank {fault['rank']} on {fault.get('host', '?')}: {fault['reason']}{_place(fault)}"
+
+
+def _place(fault: Fault) -> str:
     case = f" of {fault['case']}" if fault.get("case") else ""
-    return (
-        f"rank {fault['rank']} on {fault.get('host', '?')}: {fault['reason']} (phase {fault.get('phase', '?')}{case})"
-    )
+    at = f", at {fault['at']}" if fault.get("at") else ""
+    return f" (phase {fault.get('phase', '?')}{case}{at})"
 
 
-def account_for(folder: RunFolder, status: str, reason: str) -> Record | None:
-    """Give the case that a dead run was in its row; the row, or None where no case was pending."""
+def pending_case(start: str, row: dict[str, Any]) -> str:
+    """Word of the case that begins now in the launch that was started as `start`."""
+    return json.dumps({"start": start, "row": row})
+
+
+def account_for(folder: RunFolder, start: str, status: str, reason: str) -> Record | None:
+    """Give the case that the launch `start` died in its row; the row, or None where none of its cases was pending.
+
+    Locks the folder first: what is pending in a folder that another process writes is that one's.
+    """
+    folder.lock()
     text = folder.take_pending()
     if text is None:
         return None
-    values = json.loads(text)
+    pending = json.loads(text)
+    if pending["start"] != start:
+        return None
+    values = pending["row"]
     rows = {(row.case_id, row.group, row.launch) for row in folder.read()}
     if (values["case_id"], values["group"], values["launch"]) in rows:
         return None

@@ -1,5 +1,6 @@
 """Starts mpirun (or srun) for the user, once for each launch, and accounts for however it ends."""
 
+import ctypes
 import os
 import random
 import shlex
@@ -9,16 +10,16 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from collbench.errors import CannotRun, DeadlineExceeded, Interrupted, UsageError
-from collbench.faults import account_for, reason_of
+from collbench.errors import CannotRun, CollbenchError, Interrupted, UsageError
+from collbench.faults import Fault, Reason, account_for, reason_of
 from collbench.rank import LAUNCHED, TERMINAL
 from collbench.results import RunFolder
-from collbench.runs import check_scenario, drop_unfinished, open_run
+from collbench.runs import begin_run, drop_unfinished, open_run
 from collbench.scenario import Scenario, Variant, load
 
 _TERM_GRACE_S = 8.0
@@ -26,6 +27,13 @@ _TERM_GRACE_S = 8.0
 _POLL_S = 0.1
 _START_LIMIT_S = 180.0
 """A launcher that has not brought rank 0 up by then (an ssh that waits for a password) is ended."""
+_LOOK_S = 1.0
+"""How often the folder is looked at for a rank's last word, after which the launcher must end within the grace."""
+_LAST_WORD_S = 2.0
+"""Time for ranks that outlive their launcher: their watchdogs see it gone within 0.25 s."""
+_PR_SET_PDEATHSIG = 1
+_SEGMENTS = ("sm_segment.", "vader_segment.", "mpich_shm_")
+"""How the names of shared memory of Open MPI 5 and 4, and of MPICH, begin."""
 _KNOWN_CODES = frozenset({2, 3, 4, 5, 6, 7})
 
 
@@ -139,7 +147,7 @@ def launch(options: LaunchOptions) -> int:
     else:
         ranks, launches = options.ranks or default_ranks(), options.launches
         words, variables = command_of(launcher, ranks, options.launcher_args)
-        folder = open_run(options.output, scenario, options.scenario, ranks, launches)
+        folder = begin_run(options.output, scenario, options.scenario, ranks, launches)
     folder.unlock()  # rank 0 holds it while a launch runs
     _compile_kernels()
     codes = []
@@ -158,17 +166,16 @@ def launch(options: LaunchOptions) -> int:
                 break
     if signals.got:
         return 130
-    return next((code for code in (3, 4, 1, 2, 5, 6) if code in codes), max(codes, default=0))
+    return next((code for code in (3, 4, 1, 2, 130, 5, 6) if code in codes), max(codes, default=0))
 
 
 def _resumed(options: LaunchOptions, scenario: Scenario) -> tuple[RunFolder, int, int]:
     """Open the run to complete, check that it is of this scenario, and take out the rows that are measured anew."""
     assert options.output is not None
-    folder = RunFolder.open(options.output)
-    info = folder.read_info()
+    info = RunFolder.open(options.output).read_info()
     if options.ranks not in (None, info.ranks):
         raise UsageError(f"--resume: got -n {options.ranks}, expected {info.ranks} ranks as the run began with")
-    check_scenario(folder, info, scenario)
+    folder = open_run(options.output, scenario, info.ranks)
     drop_unfinished(folder)
     return folder, info.ranks, info.launches
 
@@ -196,43 +203,68 @@ def _one(command: list[str], settings: dict[str, str], folder: RunFolder, signal
         environment[TERMINAL] = "1"
     # A session of its own: Ctrl-C reaches us alone, and we end the launch in order.
     try:
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_tether()
+        )
     except OSError as error:
         raise CannotRun(f"{command[0]}: got {error}, expected a launcher that can be started") from error
-    code = _wait(process, folder, signals)
+    code = _wait(process, folder, signals, start)
     ending = folder.read_ending(start)
-    if ending is not None and not signals.got:
+    if ending is not None and code in (0, ending) and not signals.got:
         return ending
-    faults = [fault for fault in folder.read_faults() if fault.get("start") == start]
-    said = reason_of(faults, ranks, ended_by_us=bool(signals.got))
-    unexplained = f"{Path(command[0]).name} ended with {_ending(code)} and no rank left a word"
-    if signals.got:
-        unexplained = f"interrupted by {signal.Signals(signals.got[0]).name}"
-        said = ("failed", unexplained) if said is None or said[0] == "failed" else said
-    status, reason = said or ("failed", unexplained)
-    record = account_for(folder, status, reason)
+    name = Path(command[0]).name
+    reason = reason_of(_faults(folder, start), ranks, ended_by_us=bool(signals.got))
+    if signals.got and (reason is None or reason.status == "failed"):
+        told = f"interrupted by {signal.Signals(signals.got[0]).name}"
+        reason = Reason("failed", told, Interrupted.exit_code)
+    elif reason is None:
+        known = code if code in _KNOWN_CODES else CollbenchError.exit_code
+        reason = Reason("failed", f"{name} ended with {_ending(code)}, and no rank left a word in the folder", known)
+    elif code < 0:
+        text = f"{name} ended with {_ending(code)}; then {reason.text}"
+        reason = Reason(reason.status, text, CollbenchError.exit_code if reason.status == "failed" else 4)
+    lost = ""
+    try:
+        account_for(folder, start, reason.status, reason.text)
+    except CollbenchError as error:
+        lost = f"; the case in progress has no row ({error})"
     folder.unlock()
-    if signals.got:
-        print(f"collbench: {unexplained}; {_keep(folder)}", file=sys.stderr)
-        return Interrupted.exit_code
-    if said is None and record is None and code in _KNOWN_CODES:
-        return code  # before the first case; rank 0 has said why
-    print(f"collbench: {reason}; {_keep(folder)}", file=sys.stderr)
-    return DeadlineExceeded.exit_code if status == "timeout" else 1
+    print(f"collbench: {reason.text}{lost}{_keep(folder)}", file=sys.stderr, flush=True)
+    return Interrupted.exit_code if signals.got else reason.exit_code
+
+
+def _faults(folder: RunFolder, start: str) -> list[Fault]:
+    return [fault for fault in folder.read_faults() if fault.get("start") == start]
 
 
 def _keep(folder: RunFolder) -> str:
-    return f"finished rows are in {folder.results_path}, and `collbench launch --resume {folder.path}` completes them"
+    if not folder.results_path.exists():
+        return ""
+    return f"; finished rows are in {folder.results_path}, and `collbench launch --resume {folder.path}` completes them"
 
 
 def _ending(code: int) -> str:
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
-def _wait(process: "subprocess.Popen[bytes]", folder: RunFolder, signals: _Signals) -> int:
-    """Wait for the launcher; pass signals on as TERM, and end what does not end by itself."""
+def _tether() -> Callable[[], None]:
+    """What a launcher's process does before it starts: ask the kernel for a TERM when we are gone, however we went."""
+    libc, parent = ctypes.CDLL(None), os.getpid()
+
+    def work() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return work
+
+
+def _wait(process: "subprocess.Popen[bytes]", folder: RunFolder, signals: _Signals, start: str) -> int:
+    """Wait for the launcher; pass signals on as TERM, end what does not end by itself, and leave nothing behind."""
     kill_at: float | None = None
-    began = time.monotonic()
+    began = looked = time.monotonic()
+    before = _locked_at(folder)
+    doomed_at: float | None = None
     while True:
         try:
             code = process.wait(_POLL_S)
@@ -240,29 +272,64 @@ def _wait(process: "subprocess.Popen[bytes]", folder: RunFolder, signals: _Signa
         except subprocess.TimeoutExpired:
             pass
         now = time.monotonic()
-        if kill_at is None and (
-            signals.got or (now - began > _START_LIMIT_S and not (folder.path / "environment.json").exists())
-        ):
+        if doomed_at is None and now > looked + _LOOK_S:
+            looked = now
+            if now > began + _START_LIMIT_S and _locked_at(folder) == before:
+                doomed_at = now
+            elif _faults(folder, start):
+                doomed_at = now + _TERM_GRACE_S
+        if kill_at is None and (signals.got or (doomed_at is not None and now > doomed_at)):
             process.send_signal(signal.SIGTERM)
             kill_at = now + _TERM_GRACE_S
         elif kill_at is not None and now > kill_at:
-            _kill_session(process.pid)
-            kill_at = now + _TERM_GRACE_S
-    _kill_session(process.pid)
+            _clear_away(start)
+            process.kill()
+    deadline = time.monotonic() + _LAST_WORD_S
+    while _processes(start) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    _clear_away(start)
     return code
 
 
-def _kill_session(leader: int) -> None:
-    """Kill what is left of a launch: its session's processes. Ranks in sessions of their own see their parent go."""
+def _locked_at(folder: RunFolder) -> int:
+    """When rank 0 of a launch last took the folder's lock: its first sign of life."""
+    try:
+        return (folder.path / "lock").stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _processes(start: str) -> list[int]:
+    """This host's processes of a launch that still run, the launcher among them: they have its word in their
+    environment, whatever session or parent they have by now."""
+    word, found = f"{LAUNCHED}={start}".encode(), []
     for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
-        except (OSError, IndexError, ValueError):
-            continue
-        if session == leader and int(entry.name) != os.getpid():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
-                os.kill(int(entry.name), signal.SIGKILL)
-            except OSError:
+                if word in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:  # gone, or another user's
                 continue
+    return found
+
+
+def _clear_away(start: str) -> None:
+    """Kill what is left of a launch on this host, and take away the shared memory that it can no longer unlink."""
+    for process in _processes(start):
+        segments = _segments(process)
+        try:
+            os.kill(process, signal.SIGKILL)
+        except OSError:
+            continue
+        for segment in segments:
+            segment.unlink(missing_ok=True)
+
+
+def _segments(process: int) -> set[Path]:
+    """The files of an MPI library in /dev/shm that a process has mapped."""
+    try:
+        lines = Path(f"/proc/{process}/maps").read_text(errors="replace").splitlines()
+    except OSError:
+        return set()
+    paths = (Path(line.split(maxsplit=5)[5]) for line in lines if "/dev/shm/" in line and "(deleted)" not in line)
+    return {path for path in paths if path.name.startswith(_SEGMENTS)}

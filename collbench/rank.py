@@ -1,9 +1,11 @@
 """What each process of a launch does: come up, learn the plan from rank 0, run it, go down."""
 
-import json
+import gc
 import os
 import sys
 import time
+import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,8 @@ START_TIMEOUT_S = 120.0
 """For everything before the first case: a missing peer in MPI_Init shows as this."""
 STOP_TIMEOUT_S = 30.0
 """For MPI_Finalize, where some libraries hang after all is done."""
+_LAST_WORDS_S = 0.3
+"""Time for the other ranks' words when the launcher ends them all: Open MPI sends KILL a second after TERM."""
 LAUNCHED = "COLLBENCH_LAUNCHED"
 """Set by `collbench launch` for its ranks, a word of its own for each start: it names their faults, and says that the
 launch accounts for the case that the run died in."""
@@ -43,31 +47,49 @@ class RankOptions:
     quiet: bool = False
 
 
+_BESIDE = ("collbench.kernels.call_loop", "collbench.kernels.pattern", "collbench.runner")
+"""What is imported while MPI_Init waits for the other ranks."""
+
+
 def main(options: RankOptions) -> int:
     """Run this process's part; its exit code. Must be called before anything has started a thread."""
     block_signals()
+    # What is imported stays: to look among it for garbage costs a tenth of a second now, and more when the interpreter
+    # ends, unless it is frozen (below).
+    gc.disable()
+    # numba asks for scipy, and where it is installed takes a quarter of a second to import it for nothing.
+    sys.modules.setdefault("scipy", None)  # type: ignore[arg-type]
     # Each rank is one of many on its host: a thread pool for linear algebra that nobody uses costs start-up.
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    from collbench.start import import_beside, launcher_rank, start_world, stop_world
+    from collbench.start import Deferred, import_all, launcher_rank, start_world, stop_world
 
     watchdog = Watchdog(launcher_rank())
+    start = os.environ.get(LAUNCHED, "")
+    if start and options.output is not None:
+        watchdog.on_fault = _keep_fault(options.output, start)
     watchdog.start()
     watchdog.enter("start", START_TIMEOUT_S)
-    imports = import_beside("collbench.kernels.call_loop", "collbench.kernels.pattern", "collbench.runner")
+    # Rank 0's reading of the scenario (pydantic) and every rank's numba go on while MPI_Init waits.
+    scenario = Deferred(lambda: _load(options.scenario))
+    if launcher_rank() == 0:
+        scenario.start()
+    imports: Deferred[None] = Deferred(lambda: import_all(*_BESIDE))
     try:
-        world = start_world()
+        world = start_world(imports.start)
     except CollbenchError as error:
+        if start:
+            watchdog.die(error)  # it may be this rank's alone
         watchdog.stop()
         if launcher_rank() == 0:
             print(f"collbench: {error}", file=sys.stderr)
         return error.exit_code
     watchdog.rank = world.rank
     try:
-        code = _run(options, world, watchdog, imports.join)
+        code = _run(options, world, watchdog, scenario.result, imports.result)
     except CollbenchError as error:  # the same on all ranks
         if world.rank == 0:
-            print(f"collbench: {error}", file=sys.stderr)
+            watchdog.tell(error)
         code = error.exit_code
     except Exception as error:
         import traceback
@@ -91,26 +113,47 @@ class _Job:
     done: dict[tuple[str, str, int], str]
     """The rows that are there already, and their statuses."""
     launch: int
+    start: str
+    """Names what this launch leaves behind: `collbench launch`'s word, or rank 0's under a bare mpirun."""
 
 
-def _run(options: RankOptions, world: "World", watchdog: Watchdog, wait_for_imports: Any) -> int:
+def _keep_fault(path: Path, start: str) -> Callable[[dict[str, Any]], bool]:
+    """Write faults to the run folder; they are told there to `collbench launch`, which tells the user."""
     from collbench.results import RunFolder
 
-    job = world.from_root(lambda: _job(options, world))
+    folder, launched = RunFolder(path), LAUNCHED in os.environ
+    return lambda fault: folder.write_fault(int(fault["rank"]), fault | {"start": start}) and launched
+
+
+def _load(name: str) -> "Scenario":
+    from collbench.scenario import load
+
+    return load(name)
+
+
+def _run(
+    options: RankOptions,
+    world: "World",
+    watchdog: Watchdog,
+    load: Callable[[], "Scenario"],
+    wait_for_imports: Callable[[], None],
+) -> int:
+    from collbench.results import RunFolder
+
+    if world.rank != 0:
+        wait_for_imports()  # while rank 0 makes the run folder
+    job = world.from_root(lambda: _job(options, world, load()))
     folder = RunFolder(job.folder)
-    start = os.environ.get(LAUNCHED, "")
-
-    def keep(fault: dict[str, Any]) -> None:
-        folder.write_fault(world.rank, fault | {"start": start})
-
-    watchdog.on_fault = keep
+    watchdog.on_fault = _keep_fault(job.folder, job.start)
     wait_for_imports()
     from collbench.runner import Runner, exit_code
 
+    gc.freeze()
+    gc.enable()
     plan = _plan(job, options, world)
     launch = _Launch(options, job, folder, world, plan)
     world.from_root(launch.begin)
-    if world.rank == 0 and not start:
+    if world.rank == 0 and LAUNCHED not in os.environ:
         watchdog.on_death = launch.on_death
     runner = Runner(
         world=world,
@@ -125,17 +168,16 @@ def _run(options: RankOptions, world: "World", watchdog: Watchdog, wait_for_impo
         keep_samples=launch.keep_samples if job.scenario.measure.samples else None,
     )
     statuses = runner.run(plan)
+    watchdog.enter("end", STOP_TIMEOUT_S)
     code = exit_code([*job.done.values(), *statuses])
-    world.from_root(lambda: launch.end(start, code))
+    world.from_root(lambda: launch.end(code))
     return code
 
 
-def _job(options: RankOptions, world: "World") -> _Job:
-    """Rank 0: read the scenario, make or open the run folder."""
-    from collbench.runs import drop_unfinished, open_run
-    from collbench.scenario import load
+def _job(options: RankOptions, world: "World", scenario: "Scenario") -> _Job:
+    """Rank 0: make or open the run folder."""
+    from collbench.runs import begin_or_open_run, drop_unfinished
 
-    scenario = load(options.scenario)
     names = [variant.name for variant in scenario.variants]
     if names and options.variant not in names:
         raise UsageError(
@@ -144,7 +186,7 @@ def _job(options: RankOptions, world: "World") -> _Job:
         )
     if options.variant and options.variant not in names:
         raise UsageError(f"--variant: got {options.variant!r}, expected one of {', '.join(names) or 'none'}")
-    folder = open_run(options.output, scenario, options.scenario, world.size, options.launches)
+    folder = begin_or_open_run(options.output, scenario, options.scenario, world.size, options.launches)
     _LOCKED.append(folder)
     begun = os.environ.get(LAUNCHED) or options.resume
     if options.resume:
@@ -156,7 +198,7 @@ def _job(options: RankOptions, world: "World") -> _Job:
             "complete it with --resume, or say another number with --launch"
         )
     named = replace(scenario, name=folder.read_info().scenario)  # the run's copy is called scenario.toml
-    return _Job(named, folder.path.resolve(), done, options.launch)
+    return _Job(named, folder.path.resolve(), done, options.launch, os.environ.get(LAUNCHED) or uuid.uuid4().hex)
 
 
 _LOCKED: list["RunFolder"] = []
@@ -242,7 +284,9 @@ class _Launch:
 
     def announce(self, base: dict[str, Any]) -> None:
         """A case begins."""
-        self._folder.set_pending(json.dumps(base))
+        from collbench.faults import pending_case
+
+        self._folder.set_pending(pending_case(self._job.start, base))
         done, total = self._rows, len(self._plan.cases)
         spent = time.monotonic() - self._began_at
         left = spent / done * (total - done) if done else None
@@ -262,9 +306,9 @@ class _Launch:
         self._rows += 1
         self._table.row(record)
 
-    def end(self, start: str, code: int) -> None:
+    def end(self, code: int) -> None:
         """All cases have their rows."""
-        self._folder.write_ending(start, code)
+        self._folder.write_ending(self._job.start, code)
         path = shown_path(self._folder.results_path)
         self._table.close(
             [
@@ -278,9 +322,12 @@ class _Launch:
         """Rank 0 dies under a bare mpirun: the case that it was in gets its row here; `launch` does it otherwise."""
         from collbench.faults import account_for, reason_of
 
-        said = reason_of([*self._folder.read_faults(), fault], self._world.size)
-        if said is not None:
-            account_for(self._folder, *said)
+        time.sleep(_LAST_WORDS_S)
+        start = self._job.start
+        faults = [one for one in self._folder.read_faults() if one.get("start") == start]
+        reason = reason_of(faults or [fault], self._world.size)
+        if reason is not None:
+            account_for(self._folder, start, reason.status, reason.text)
 
 
 def _oversubscribed(world: "World", bindings: list[str]) -> bool:

@@ -66,6 +66,7 @@ class Runner:
                 f"{self.world.hosts[0]}; the hosts must have the same version of collbench"
             )
         statuses = [self._case(case) for case in plan.cases]
+        self.watchdog.enter("close", self.scenario.measure.timeout_s)
         for backend in self._opened.values():
             backend.close()
         return statuses
@@ -86,7 +87,6 @@ class Runner:
         self.watchdog.enter("record", timeout_s, case.label, case.case_id)
         # What the disk refuses must end all ranks, not rank 0 alone.
         self.world.from_root(lambda: self.record(Record(**(base | values | {"status": status}))))
-        self.watchdog.idle()
         return status
 
     def _measured(self, case: Case) -> tuple[str, dict[str, Any]]:

@@ -13,25 +13,40 @@ UNFINISHED = frozenset({"failed", "timeout"})
 _SHOWN_LINES = 12
 
 
-def open_run(path: Path | None, scenario: Scenario, source: str, ranks: int, launches: int) -> RunFolder:
-    """Make a new run folder, or open the one at `path` and check that it is of this scenario and as many ranks.
-
-    The folder is locked when it comes back.
-    """
-    if path is not None and (path / "run.json").exists():
-        folder = RunFolder.open(path)
-        folder.lock()
-        info = folder.read_info()
-        check_scenario(folder, info, scenario)
-        if info.ranks != ranks:
-            raise UsageError(f"{path}: got {ranks} ranks, expected {info.ranks} as the run began with")
-        return folder
+def begin_run(path: Path | None, scenario: Scenario, source: str, ranks: int, launches: int) -> RunFolder:
+    """Make a new run folder, at `path` or with a name of its own; it is locked when it comes back."""
+    if path is not None and _has_run(path):
+        raise UsageError(f"{path}: got a folder with a run in it, expected a new one; complete that run with --resume")
     folder = RunFolder.create(scenario.name, path)
     folder.lock()
+    if _has_run(folder.path):  # another process was faster
+        raise UsageError(f"{path}: got a folder that another run has just begun in, expected a new one")
     folder.write_scenario(find(source).read_text(encoding="utf-8"))
     now = datetime.now(UTC).isoformat(timespec="seconds")
     folder.write_info(RunInfo(scenario.name, scenario.digest, ranks, now, launches))
     return folder
+
+
+def open_run(path: Path, scenario: Scenario, ranks: int) -> RunFolder:
+    """Open the run at `path`, check that it is of this scenario and as many ranks; it is locked when it comes back."""
+    folder = RunFolder.open(path)
+    folder.lock()
+    info = folder.read_info()
+    check_scenario(folder, info, scenario)
+    if info.ranks != ranks:
+        raise UsageError(f"{path}: got {ranks} ranks, expected {info.ranks} as the run began with")
+    return folder
+
+
+def begin_or_open_run(path: Path | None, scenario: Scenario, source: str, ranks: int, launches: int) -> RunFolder:
+    """Open the run at `path` if there is one, else begin it."""
+    if path is not None and _has_run(path):
+        return open_run(path, scenario, ranks)
+    return begin_run(path, scenario, source, ranks, launches)
+
+
+def _has_run(path: Path) -> bool:
+    return (path / "run.json").exists()
 
 
 def check_scenario(folder: RunFolder, info: RunInfo, scenario: Scenario) -> None:
@@ -54,6 +69,8 @@ def check_scenario(folder: RunFolder, info: RunInfo, scenario: Scenario) -> None
 
 
 def drop_unfinished(folder: RunFolder) -> int:
-    """Take rows of cases that failed or timed out from a run that goes on, so that each key stays unique."""
+    """Take what is measured anew from a run that goes on, so that each key stays unique: failed rows, a torn one, and
+    the case that a killed launch left pending."""
     folder.repair()
+    folder.clear_pending()
     return folder.drop(lambda row: row.status in UNFINISHED)

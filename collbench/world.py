@@ -1,5 +1,6 @@
 """The ranks of the launch: who they are, and the control messages between them (never timed)."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
@@ -13,6 +14,8 @@ if TYPE_CHECKING:  # a rank initialises MPI before it has numpy
     Int64s: TypeAlias = NDArray[np.int64]
 
 T = TypeVar("T")
+
+_QUIET_S = 0.0002
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class World:
     hosts: tuple[str, ...] = ("localhost",)
     library: str = ""
     thread_level: str = ""
+    crowded: bool = False
+    """More ranks on a host than cores: a rank that waits must not spin, since those it waits for need its core."""
     alone_because: str = field(default="", compare=False)
 
     @property
@@ -44,14 +49,17 @@ class World:
 
     def broadcast(self, value: T, root: int = 0) -> T:
         """Give every rank the root's value."""
+        self._meet_if_crowded()
         return value if self.comm is None else cast(T, self.comm.bcast(value, root=root))
 
     def gather(self, value: T) -> list[T] | None:
         """Give rank 0 every rank's value, in rank order; None elsewhere."""
+        self._meet_if_crowded()
         return [value] if self.comm is None else cast("list[T] | None", self.comm.gather(value, root=0))
 
     def all_gather(self, value: T) -> list[T]:
         """Give every rank every rank's value, in rank order."""
+        self._meet_if_crowded()
         return [value] if self.comm is None else cast("list[T]", self.comm.allgather(value))
 
     def gather_array(self, local: "Int64s") -> "Int64s | None":
@@ -60,12 +68,14 @@ class World:
 
         if self.comm is None:
             return local[np.newaxis]
+        self._meet_if_crowded()
         whole = np.empty((self.size, local.size), np.int64) if self.rank == 0 else None
         self.comm.Gather(local, whole, root=0)
         return whole
 
     def broadcast_array(self, values: "Int64s") -> "Int64s":
         """Give every rank the root's array (int64, as long on every rank), in place."""
+        self._meet_if_crowded()
         if self.comm is not None:
             self.comm.Bcast(values, root=0)
         return values
@@ -80,10 +90,23 @@ class World:
                 outcome = (False, error)
             except Exception as error:  # the others must hear of it, whatever it is
                 outcome = (False, CollbenchError(f"rank 0: {type(error).__name__}: {error}"))
+        self.meet_quietly()
         ok, payload = self.broadcast(outcome)
         if not ok:
             raise payload
         return cast(T, payload)
+
+    def meet_quietly(self) -> None:
+        """Wait until all ranks are here without spinning: the work of the last one is long, or needs this core."""
+        if self.comm is None or self.size == 1:
+            return
+        request = self.comm.Ibarrier()
+        while not request.Test():
+            time.sleep(_QUIET_S)
+
+    def _meet_if_crowded(self) -> None:
+        if self.crowded:
+            self.meet_quietly()
 
     def first_problem(self, problem: str | None) -> tuple[int, str] | None:
         """Agree on whether any rank has a problem: the lowest such rank and its text, the same on every rank."""

@@ -83,15 +83,18 @@ def call_loop(meet: CallList, run: CallList, finish: CallList, first: int, batch
     k = first
     for sample in range(np.uint64(stamps.shape[0])):
         status |= make_calls(meet, k)
-        stamps[sample, 0] = now()
+        start = now()
         for b in range(batch):
             status |= make_calls(run, k + b)
-        stamps[sample, 1] = now()
-        if finish.shape[1] == 0:
-            stamps[sample, 2] = stamps[sample, 1]
-        else:
+        queued = now()
+        done = queued
+        if finish.shape[1] > 0:
             status |= make_calls(finish, k)
-            stamps[sample, 2] = now()
+            done = now()
+        # Stored only now: a store that misses the cache, or touches a new page, would be a part of the sample.
+        stamps[sample, 0] = start
+        stamps[sample, 1] = queued
+        stamps[sample, 2] = done
         k += batch
     return status
 

@@ -53,6 +53,13 @@ def test_kernel_module_is_imported_from_kernels(name: str) -> None:
     assert f"kernels.{name}" not in sys.modules
 
 
+def test_compiled_kernels_are_kept_outside_the_package() -> None:
+    # Uninstalling would leave them, and a folder left in site-packages hides an editable install of the same name.
+    kept = Path(importlib.import_module("collbench.kernels.call_loop").call_loop.stats.cache_path)
+    assert not kept.is_relative_to(ROOT / "kernels")
+    assert not kept.is_relative_to(ROOT / "collbench")
+
+
 def test_every_package_is_declared() -> None:
     folders = {path.parent for path in (ROOT / "collbench").rglob("*.py")}
     found = {".".join(folder.relative_to(ROOT).parts) for folder in folders}

