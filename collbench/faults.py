@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from collbench.errors import CollbenchError, DeadlineExceeded, Interrupted
+from collbench.provenance import expanded
 from collbench.record import Record
 from collbench.results import RunFolder
 
@@ -22,8 +23,8 @@ class Reason(NamedTuple):
     exit_code: int
 
 
-def reason_of(faults: Sequence[Fault], ranks: int = 0, ended_by_us: bool = False) -> Reason | None:
-    """Return what tells best why a launch of so many ranks ended; None where nobody told.
+def reason_of(faults: Sequence[Fault], hosts: Sequence[str], ended_by_us: bool = False) -> Reason | None:
+    """Return what tells best why a launch ended whose ranks are on these hosts; None where nobody told.
 
     What a rank did itself comes before what it suffered: an error that it raised before a time that was up, and both
     before a signal. Of ranks whose time was up, the one in another place than most is where to look; more so one whose
@@ -35,21 +36,22 @@ def reason_of(faults: Sequence[Fault], ranks: int = 0, ended_by_us: bool = False
     raised = [fault for fault in told if fault["exit_code"] not in suffered]
     if raised:
         return Reason("failed", _sentence(raised[0]), int(raised[0]["exit_code"]))
-    silent = sorted(set(range(ranks)) - {int(fault["rank"]) for fault in told}) if told else []
+    words = {int(fault["rank"]) for fault in told}
+    silent = _ranks([rank for rank in range(len(hosts)) if rank not in words], hosts) if told else ""
     late = [fault for fault in told if fault["exit_code"] == DeadlineExceeded.exit_code]
     ended = [fault for fault in told if fault["exit_code"] == Interrupted.exit_code]
     if late:
         return Reason("timeout", _late(late, ended, silent), DeadlineExceeded.exit_code)
     if silent and not ended_by_us:
-        text = f"{_ranks(silent)} ended without a word (killed or crashed); then {_sentence(ended[0])}"
+        text = f"{silent} ended without a word (killed or crashed); then {_sentence(ended[0])}"
         return Reason("failed", text, CollbenchError.exit_code)
     return Reason("failed", _sentence(ended[0]), Interrupted.exit_code) if ended else None
 
 
-def _late(late: Sequence[Fault], ended: Sequence[Fault], silent: Sequence[int]) -> str:
+def _late(late: Sequence[Fault], ended: Sequence[Fault], silent: str) -> str:
     """Say where to look: at a rank that says nothing, at one that was only ended, at one in another place than most."""
     if silent:
-        return f"{_ranks(silent)} left no word (stopped, stuck or gone); {_sentence(late[0])}"
+        return f"{silent} left no word (stopped, stuck or gone); {_sentence(late[0])}"
     if ended:
         return f"{_sentence(ended[0])}, while {_sentence(late[0])}"
     places = [(fault.get("case_id"), fault.get("phase"), fault.get("at")) for fault in late]
@@ -63,9 +65,9 @@ def _late(late: Sequence[Fault], ended: Sequence[Fault], silent: Sequence[int]) 
     return f"{_sentence(suspect[0])}, while rank {other['rank']} is elsewhere{_place(other)}"
 
 
-def _ranks(numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:8])) + (", ..." if len(numbers) > 8 else "")
-    return f"rank{'s' * (len(numbers) > 1)} {shown}"
+def _ranks(numbers: Sequence[int], hosts: Sequence[str]) -> str:
+    named = ", ".join(f"rank {rank}" + (f" on {hosts[rank]}" if hosts[rank] else "") for rank in numbers[:8])
+    return named + (f" and {len(numbers) - 8} more" if len(numbers) > 8 else "")
 
 
 def _sentence(fault: Fault) -> str:
@@ -78,6 +80,19 @@ def _place(fault: Fault) -> str:
     case = f" of {fault['case']}" if fault.get("case") else ""
     at = f", at {fault['at']}" if fault.get("at") else ""
     return f" (phase {fault.get('phase', '?')}{case}{at})"
+
+
+def hosts_in(folder: RunFolder, ranks: int) -> list[str]:
+    """The ranks' hosts as the run's environment.json has them; empty names before there is one."""
+    try:
+        text = (folder.path / "environment.json").read_text(encoding="utf-8")
+        folded: dict[str, Any] = json.loads(text)["ranks"]["hostname"]
+    except (OSError, ValueError, KeyError):
+        return [""] * ranks
+    if "each" in folded:
+        return [str(host) for host in folded["each"]]
+    owners = {rank: str(host) for numbers, host in folded.items() for rank in expanded(numbers)}
+    return [owners.get(rank, "") for rank in range(ranks)]
 
 
 def pending_case(start: str, row: dict[str, Any]) -> str:

@@ -16,7 +16,8 @@ from pathlib import Path
 from types import FrameType
 
 from collbench.errors import CannotRun, CollbenchError, Interrupted, UsageError
-from collbench.faults import Fault, Reason, account_for, reason_of
+from collbench.faults import Fault, Reason, account_for, hosts_in, reason_of
+from collbench.leftovers import kill, processes_with, segments_of, unlink
 from collbench.rank import LAUNCHED, TERMINAL
 from collbench.results import RunFolder
 from collbench.runs import begin_run, drop_unfinished, open_run
@@ -32,8 +33,6 @@ _LOOK_S = 1.0
 _LAST_WORD_S = 2.0
 """Time for ranks that outlive their launcher: their watchdogs see it gone within 0.25 s."""
 _PR_SET_PDEATHSIG = 1
-_SEGMENTS = ("sm_segment.", "vader_segment.", "mpich_shm_")
-"""How the names of shared memory of Open MPI 5 and 4, and of MPICH, begin."""
 _KNOWN_CODES = frozenset({2, 3, 4, 5, 6, 7})
 
 
@@ -213,7 +212,7 @@ def _one(command: list[str], settings: dict[str, str], folder: RunFolder, signal
     if ending is not None and code in (0, ending) and not signals.got:
         return ending
     name = Path(command[0]).name
-    reason = reason_of(_faults(folder, start), ranks, ended_by_us=bool(signals.got))
+    reason = reason_of(_faults(folder, start), hosts_in(folder, ranks), ended_by_us=bool(signals.got))
     if signals.got and (reason is None or reason.status == "failed"):
         told = f"interrupted by {signal.Signals(signals.got[0]).name}"
         reason = Reason("failed", told, Interrupted.exit_code)
@@ -263,7 +262,7 @@ def _wait(process: "subprocess.Popen[bytes]", folder: RunFolder, signals: _Signa
     """Wait for the launcher; pass signals on as TERM, end what does not end by itself, and leave nothing behind."""
     kill_at: float | None = None
     began = looked = time.monotonic()
-    before = _locked_at(folder)
+    before, segments = _locked_at(folder), set[Path]()
     doomed_at: float | None = None
     while True:
         try:
@@ -272,6 +271,8 @@ def _wait(process: "subprocess.Popen[bytes]", folder: RunFolder, signals: _Signa
         except subprocess.TimeoutExpired:
             pass
         now = time.monotonic()
+        if not segments and _locked_at(folder) != before:  # rank 0 is up, and so is MPI
+            segments = segments_of(processes_with(LAUNCHED, start))
         if doomed_at is None and now > looked + _LOOK_S:
             looked = now
             if now > began + _START_LIMIT_S and _locked_at(folder) == before:
@@ -282,12 +283,14 @@ def _wait(process: "subprocess.Popen[bytes]", folder: RunFolder, signals: _Signa
             process.send_signal(signal.SIGTERM)
             kill_at = now + _TERM_GRACE_S
         elif kill_at is not None and now > kill_at:
-            _clear_away(start)
-            process.kill()
+            kill(processes_with(LAUNCHED, start))
     deadline = time.monotonic() + _LAST_WORD_S
-    while _processes(start) and time.monotonic() < deadline:
+    while processes_with(LAUNCHED, start) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-    _clear_away(start)
+    left = processes_with(LAUNCHED, start)
+    segments |= segments_of(left)
+    kill(left)
+    unlink(segments)
     return code
 
 
@@ -297,39 +300,3 @@ def _locked_at(folder: RunFolder) -> int:
         return (folder.path / "lock").stat().st_mtime_ns
     except OSError:
         return 0
-
-
-def _processes(start: str) -> list[int]:
-    """This host's processes of a launch that still run, the launcher among them: they have its word in their
-    environment, whatever session or parent they have by now."""
-    word, found = f"{LAUNCHED}={start}".encode(), []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                if word in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-            except OSError:  # gone, or another user's
-                continue
-    return found
-
-
-def _clear_away(start: str) -> None:
-    """Kill what is left of a launch on this host, and take away the shared memory that it can no longer unlink."""
-    for process in _processes(start):
-        segments = _segments(process)
-        try:
-            os.kill(process, signal.SIGKILL)
-        except OSError:
-            continue
-        for segment in segments:
-            segment.unlink(missing_ok=True)
-
-
-def _segments(process: int) -> set[Path]:
-    """The files of an MPI library in /dev/shm that a process has mapped."""
-    try:
-        lines = Path(f"/proc/{process}/maps").read_text(errors="replace").splitlines()
-    except OSError:
-        return set()
-    paths = (Path(line.split(maxsplit=5)[5]) for line in lines if "/dev/shm/" in line and "(deleted)" not in line)
-    return {path for path in paths if path.name.startswith(_SEGMENTS)}

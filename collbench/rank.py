@@ -25,8 +25,8 @@ START_TIMEOUT_S = 120.0
 """For everything before the first case: a missing peer in MPI_Init shows as this."""
 STOP_TIMEOUT_S = 30.0
 """For MPI_Finalize, where some libraries hang after all is done."""
-_LAST_WORDS_S = 0.3
-"""Time for the other ranks' words when the launcher ends them all: Open MPI sends KILL a second after TERM."""
+_LAST_WORDS_S = 0.05
+"""Time for the other ranks' words when the launcher ends them all: KILL follows TERM within 0.2 s."""
 LAUNCHED = "COLLBENCH_LAUNCHED"
 """Set by `collbench launch` for its ranks, a word of its own for each start: it names their faults, and says that the
 launch accounts for the case that the run died in."""
@@ -325,7 +325,7 @@ class _Launch:
         time.sleep(_LAST_WORDS_S)
         start = self._job.start
         faults = [one for one in self._folder.read_faults() if one.get("start") == start]
-        reason = reason_of(faults or [fault], self._world.size)
+        reason = reason_of(faults or [fault], self._world.hosts)
         if reason is not None:
             account_for(self._folder, start, reason.status, reason.text)
 

@@ -4,6 +4,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -197,8 +198,9 @@ class Runner:
         try:
             return work()
         except Exception as error:
-            detail = "".join(traceback.format_exception(error)[-3:])
-            self.watchdog.die(CollbenchError(f"{type(error).__name__}: {error} [{' '.join(detail.split())}]"))
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            at = f"{Path(last.filename).name}:{last.lineno} in {last.name}"
+            self.watchdog.die(CollbenchError(f"{type(error).__name__}: {error}, at {at}"))
             raise
 
     def _on_rank(self, problem: tuple[int, str]) -> str:

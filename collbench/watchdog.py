@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from collbench.errors import CollbenchError, DeadlineExceeded, Interrupted
+from collbench.leftovers import segments_of, unlink
 
 SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 POLL_S = 0.25
@@ -104,9 +105,11 @@ class Watchdog:
             if not self.on_fault(fault):
                 where = f"phase {fault['phase']}" + (f" of {fault['case']}" if fault["case"] else "")
                 os.write(2, f"collbench: rank {self.rank} on {fault['host']}: {error} ({where})\n".encode())
-            if settle:
-                time.sleep(SETTLE_S)
+            settle_s = SETTLE_S / 2 if settle else 0.0
+            time.sleep(settle_s)
             self.on_death(fault)
+            time.sleep(settle_s)  # the first exit would end the rank that is at it
+            unlink(segments_of([os.getpid()]))  # no MPI_Finalize will do it
         finally:
             os._exit(error.exit_code)
 
@@ -153,8 +156,8 @@ class Watchdog:
             if phase.deadline is not None and now > phase.deadline:
                 self.die(
                     DeadlineExceeded(
-                        f"no progress for {phase.timeout_s:g} s{still}; a rank whose line differs is where to look, "
-                        "and [measure] timeout gives slow operations more time"
+                        f"no progress for {phase.timeout_s:g} s{still}; "
+                        "[measure] timeout gives slow operations more time"
                     ),
                     settle=True,
                 )

@@ -63,11 +63,22 @@ def send(number, *names):
 def strike():
     %(strike)s
 
-calls = 0
-def struck():
-    global calls
-    calls += 1
-    return calls == %(nth)d
+case = 0
+def now():
+    # Once, in the case of this number.
+    global case
+    if case != %(number)d:
+        return False
+    case = 1000
+    return True
+
+def count(module):
+    before = module.Runner._case
+    def _case(*arguments):
+        global case
+        case += 1
+        return before(*arguments)
+    module.Runner._case = _case
 
 def patch(module):
     %(patch)s
@@ -81,6 +92,8 @@ class Finder:
         execute = spec.loader.exec_module
         def exec_module(module):
             execute(module)
+            if name == "collbench.runner":
+                count(module)
             patch(module)
         spec.loader.exec_module = exec_module
         return spec
@@ -93,29 +106,37 @@ _PATCHES = {
     "prepare": """
     before = module.Check.prepare_all
     def prepare_all(self, buffers):
-        if struck():
+        if now():
             strike()
         before(self, buffers)
     module.Check.prepare_all = prepare_all""",
     "sample": """
     before = module.sample
     def sample(*arguments, **options):
-        if struck():
+        if now():
             threading.Timer(0.02, strike).start()
+        return before(*arguments, **options)
+    module.sample = sample""",
+    "delay": """
+    before = module.sample
+    def sample(*arguments, **options):
+        if now():
+            strike()
+            time.sleep(2)
         return before(*arguments, **options)
     module.sample = sample""",
     "call": """
     before = module.sample
     def sample(bound, *arguments, **options):
-        if bound.steps is not None and struck():
+        if now():
             steps = bound.steps
-            bound.steps = type(steps)(steps.meet, lambda k: strike() if k == 20 else steps.run(k), steps.finish)
+            bound.steps = type(steps)(steps.meet, lambda k: strike() if k == 3 else steps.run(k), steps.finish)
         return before(bound, *arguments, **options)
     module.sample = sample""",
     "verify": """
     before = module.check_case
     def check_case(*arguments, **options):
-        if struck():
+        if now():
             strike()
         return before(*arguments, **options)
     module.check_case = check_case""",
@@ -187,15 +208,14 @@ FAULTS = (
         "call",
         'raise ValueError("injected")',
         says="rank 1",
-        rows=1,
-        bare=("failed",),
+        bare=_KEPT,
         quick=True,
     ),
     Fault("SIGTERM to launch", "sample", 'send(signal.SIGTERM, "launch")', 130, says="SIGTERM", quick=True),
-    Fault("SIGINT to launch", "sample", 'send(signal.SIGINT, "launch")', 130, says="SIGINT"),
-    Fault("SIGKILL to launch", "sample", 'send(signal.SIGKILL, "launch")', -9, "", ""),
-    Fault("SIGTERM to mpirun", "sample", f"send(signal.SIGTERM, {_TO_LAUNCHER})", 130, says="", bare=_KEPT),
-    Fault("SIGKILL to mpirun", "sample", f"send(signal.SIGKILL, {_TO_LAUNCHER})", says="SIGKILL", bare=_KEPT),
+    Fault("SIGINT to launch", "delay", 'send(signal.SIGINT, "launch")', 130, says="SIGINT"),
+    Fault("SIGKILL to launch", "delay", 'send(signal.SIGKILL, "launch")', -9, "", ""),
+    Fault("SIGTERM to mpirun", "delay", f"send(signal.SIGTERM, {_TO_LAUNCHER})", 130, says="", bare=_KEPT),
+    Fault("SIGKILL to mpirun", "delay", f"send(signal.SIGKILL, {_TO_LAUNCHER})", says="SIGKILL", bare=_KEPT),
     Fault(
         "full disk", "prepare", _FILL, 1, "", "no space left", (0,), mounts="mount -t tmpfs -o size=256k disk $RESULTS"
     ),
@@ -284,14 +304,13 @@ def strike(fault: Fault, folder: Path, ranks: int, python: str = sys.executable,
         made.mkdir(parents=True)
     scenario.write_text(SCENARIO)
     if fault.at:
-        nth = 2 if fault.at == "call" else STRUCK + 1
         module = {"start": "collbench.rank"}.get(fault.at, "collbench.runner")
         (injection / "sitecustomize.py").write_text(
             _INJECTION
             % {
                 "strike": fault.strike,
                 "patch": _PATCHES[fault.at].strip(),
-                "nth": nth,
+                "number": STRUCK + 1,
                 "module": module,
                 "ranks": fault.ranks,
             }
