@@ -9,6 +9,9 @@ from typing import NoReturn
 from collbench import __version__
 from collbench.errors import CollbenchError, UsageError
 
+_MOST = 1_000_000
+"""Above any number of ranks, launches or seconds that somebody means."""
+
 _EPILOG = """\
 exit codes:
   0 all well          1 a case or a rank failed      2 usage or scenario error   3 wrong data
@@ -26,7 +29,8 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one sentence, and names the help."""
 
     def error(self, message: str) -> NoReturn:
-        print(f"collbench: {self.prog.removeprefix('collbench ')}: {message}; see {self.prog} --help", file=sys.stderr)
+        where = self.prog.removeprefix("collbench").strip()
+        print(f"collbench: {where + ': ' if where else ''}{message}; see {self.prog} --help", file=sys.stderr)
         sys.exit(UsageError.exit_code)
 
 
@@ -118,8 +122,10 @@ def _positive(text: str) -> int:
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal()):
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number")
+    if len(text) > len(str(_MOST)) or int(text) > _MOST:
+        raise argparse.ArgumentTypeError(f"got {text}, expected at most {_MOST}")
     return int(text)
 
 

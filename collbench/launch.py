@@ -17,7 +17,7 @@ from types import FrameType
 
 from collbench.errors import CannotRun, CollbenchError, Interrupted, UsageError
 from collbench.faults import Fault, Reason, account_for, hosts_in, reason_of
-from collbench.leftovers import kill, processes_with, segments_of, unlink
+from collbench.leftovers import kill, processes_with, remove_session, segments_of, unlink
 from collbench.rank import LAUNCHED, TERMINAL
 from collbench.results import RunFolder
 from collbench.runs import begin_run, drop_unfinished, open_run
@@ -33,7 +33,9 @@ _LOOK_S = 1.0
 _LAST_WORD_S = 2.0
 """Time for ranks that outlive their launcher: their watchdogs see it gone within 0.25 s."""
 _PR_SET_PDEATHSIG = 1
-_KNOWN_CODES = frozenset({2, 3, 4, 5, 6, 7})
+_KNOWN_CODES = frozenset({2, 4, 7})
+"""Exit codes that ranks end with where they cannot write to the folder. (MPICH's mpirun also ends with the number of a
+signal that a rank died of.)"""
 
 
 @dataclass(frozen=True)
@@ -101,9 +103,11 @@ def command_of(launcher: Launcher, ranks: int, more: str = "") -> tuple[list[str
     try:
         extra = shlex.split(more)
     except ValueError as error:
-        raise UsageError(f"--launcher-args: got {more!r}: {error}") from None
+        raise UsageError(
+            f"--launcher-args: got {more!r} ({error}), expected words as a shell takes them; close the quotation"
+        ) from None
     crowded = ranks > len(os.sched_getaffinity(0))
-    elsewhere = any(word in more for word in ("host", "-H", "-f ", "machinefile"))
+    elsewhere = _names_hosts(more)
     variables: dict[str, str] = {}
     words = [launcher.path, "-n", str(ranks)]
     if launcher.kind == "openmpi":
@@ -114,6 +118,11 @@ def command_of(launcher: Launcher, ranks: int, more: str = "") -> tuple[list[str
     elif launcher.kind == "mpich" and not elsewhere:
         words += ["-bind-to", "none" if crowded else "core"]
     return words + extra, variables
+
+
+def _names_hosts(more: str) -> bool:
+    """Whether the user's launcher arguments say where the ranks go; then binding is theirs too."""
+    return any(word in more for word in ("host", "-H", "-f ", "machinefile"))
 
 
 @dataclass
@@ -149,6 +158,8 @@ def launch(options: LaunchOptions) -> int:
         folder = begin_run(options.output, scenario, options.scenario, ranks, launches)
     folder.unlock()  # rank 0 holds it while a launch runs
     _compile_kernels()
+    # Open MPI hands its environment on to processes of this host alone.
+    exported = launcher.kind == "openmpi" and _names_hosts(options.launcher_args)
     codes = []
     with _Signals() as signals:
         for number, variant in _order(scenario, launches):
@@ -157,10 +168,11 @@ def launch(options: LaunchOptions) -> int:
             program += ["--variant", variant.name] if variant else []
             program += ["--quiet"] if options.quiet else []
             settings = variables | (dict(variant.env) if variant else {})
+            passed = [word for name in [*settings, LAUNCHED] for word in ("-x", name)] if exported else []
             if not options.quiet:
                 shown = [f"{name}={shlex.quote(value)}" for name, value in settings.items()]
-                print("$", *shown, shlex.join(words + program), flush=True)
-            codes.append(_one(words + program, settings, folder, signals, ranks))
+                print("$", *shown, shlex.join(words + passed + program), flush=True)
+            codes.append(_one(words + passed + program, settings, folder, signals, ranks))
             if signals.got or codes[-1] not in (0, 3, 5, 7):
                 break
     if signals.got:
@@ -218,17 +230,19 @@ def _one(command: list[str], settings: dict[str, str], folder: RunFolder, signal
         reason = Reason("failed", told, Interrupted.exit_code)
     elif reason is None:
         known = code if code in _KNOWN_CODES else CollbenchError.exit_code
-        reason = Reason("failed", f"{name} ended with {_ending(code)}, and no rank left a word in the folder", known)
+        reason = Reason("failed", f"{name} ended with {_ending(code)} and no rank left a word in the run folder", known)
     elif code < 0:
         text = f"{name} ended with {_ending(code)}; then {reason.text}"
         reason = Reason(reason.status, text, CollbenchError.exit_code if reason.status == "failed" else 4)
-    lost = ""
+    case = ""
     try:
-        account_for(folder, start, reason.status, reason.text)
+        record = account_for(folder, start, reason.status, reason.text)
+        if record is not None and "(phase " not in reason.text:
+            case = f" in the case {record.case_id} ({record.collective} {record.requested_bytes} B {record.caller})"
     except CollbenchError as error:
-        lost = f"; the case in progress has no row ({error})"
+        case = f"; the case in progress has no row ({error})"
     folder.unlock()
-    print(f"collbench: {reason.text}{lost}{_keep(folder)}", file=sys.stderr, flush=True)
+    print(f"collbench: {reason.text}{case}{_keep(folder)}", file=sys.stderr, flush=True)
     return Interrupted.exit_code if signals.got else reason.exit_code
 
 
@@ -243,7 +257,11 @@ def _keep(folder: RunFolder) -> str:
 
 
 def _ending(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    if code < 0:
+        return f"signal {signal.Signals(-code).name}"
+    # Shells and mpirun pass a rank's signal on as 128 and its number, MPICH's as the number.
+    of_rank = {9: "SIGKILL", 11: "SIGSEGV", 134: "SIGABRT", 135: "SIGBUS", 137: "SIGKILL", 139: "SIGSEGV"}.get(code)
+    return f"exit code {code}" + (f" (a rank died of {of_rank}, it seems)" if of_rank else "")
 
 
 def _tether() -> Callable[[], None]:
@@ -291,6 +309,8 @@ def _wait(process: "subprocess.Popen[bytes]", folder: RunFolder, signals: _Signa
     segments |= segments_of(left)
     kill(left)
     unlink(segments)
+    if code < 0:
+        remove_session(process.pid)
     return code
 
 

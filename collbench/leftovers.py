@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -40,6 +42,11 @@ def kill(processes: Iterable[int]) -> None:
     for process in processes:
         with contextlib.suppress(OSError):
             os.kill(process, signal.SIGKILL)
+
+
+def remove_session(launcher: int) -> None:
+    """Take away the folder that Open MPI's launcher makes for itself, where it was killed and could not."""
+    shutil.rmtree(Path(tempfile.gettempdir()) / f"ompi.{launcher}", ignore_errors=True)
 
 
 def unlink(segments: Iterable[Path]) -> None:

@@ -8,9 +8,10 @@ from collbench.units import about
 
 _HEADROOM_BYTES = 64 << 20
 """Left to the host besides what the buffers take: page tables, the library's own staging, the other processes."""
-_SEGMENT_BYTES = {"Open MPI": 16 << 20, "MPICH": 5404672}
-"""Shared memory in /dev/shm that each library wants for a rank when it starts: Open MPI asks for 16 MiB to be free for
-each segment, of which it writes little; MPICH takes 10.3 MiB for two ranks (Open MPI 5.0.11, MPICH 5.0.2)."""
+_SEGMENT_BYTES = {"Open MPI": 16 << 20, "MPICH": 2 * 5404672}
+"""Shared memory in /dev/shm that each library wants when it starts. Open MPI 5.0.11 asks for 16 MiB to be free for
+each segment, of which it writes little. MPICH 5.0.2 takes 5.2 MiB a rank, and now and then dies of a segmentation fault
+where it has less than twice that (2 ranks with 16 and 18 MiB, 3 with 19, 4 with 30, 5 with 30)."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
@@ -9,6 +10,7 @@ from itertools import product
 from typing import Any
 
 from collbench.collectives import entry_named
+from collbench.errors import ScenarioError
 from collbench.scenario import Rule, Scenario, Sweep
 
 
@@ -53,6 +55,9 @@ class Case:
         return " ".join(word for word in words if word)
 
 
+_MOST_POINTS = 100_000
+"""A day of measuring at one second each; more is a slip of the pen."""
+
 _LATER_AXES = {"pages": "default", "pattern": ""}
 
 
@@ -85,7 +90,16 @@ def expand(
     does not always meet the same case.
     """
     context = _Context(variant, backend, ranks, scenario.measure.modes)
+    points = sum(math.prod(map(len, _axes(sweep, context).values())) for sweep in scenario.sweeps)
+    if points > _MOST_POINTS:
+        raise ScenarioError(
+            f"{scenario.name}: sweep: got {points} points, expected at most {_MOST_POINTS}; leave values or sizes out"
+        )
     cases = list(dict.fromkeys(case for sweep in scenario.sweeps for case in _cases(sweep, context)))
+    if not cases:
+        raise ScenarioError(
+            f"{scenario.name}: sweep: got no case, expected one; its include and exclude rules leave none"
+        )
     order = scenario.measure.order
     if order == "random" or (order == "auto" and launches > 1):
         random.Random(f"{scenario.measure.seed}:{launch}:{variant}").shuffle(cases)
@@ -102,9 +116,9 @@ class _Context:
     modes: tuple[str, ...]
 
 
-def _cases(sweep: Sweep, context: _Context) -> Iterator[Case]:
-    """The cross product; the axis that is named first changes slowest."""
-    axes: dict[str, tuple[Any, ...]] = {
+def _axes(sweep: Sweep, context: _Context) -> dict[str, tuple[Any, ...]]:
+    """The values of each axis; the one that is named first changes slowest."""
+    return {
         "variant": (context.variant,),
         "backend": tuple(context.backend if name == "default" else name for name in sweep.backends),
         "topology": sweep.topologies,
@@ -123,6 +137,11 @@ def _cases(sweep: Sweep, context: _Context) -> Iterator[Case]:
         "placement": sweep.placements,
         "requested_bytes": sweep.sizes or (0,),
     }
+
+
+def _cases(sweep: Sweep, context: _Context) -> Iterator[Case]:
+    """The cross product."""
+    axes = _axes(sweep, context)
     for values in product(*axes.values()):
         case = _applicable(Case(**dict(zip(axes, values, strict=True))))
         if _wanted(case, sweep.include, sweep.exclude):

@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -27,6 +28,8 @@ STOP_TIMEOUT_S = 30.0
 """For MPI_Finalize, where some libraries hang after all is done."""
 _LAST_WORDS_S = 0.05
 """Time for the other ranks' words when the launcher ends them all: KILL follows TERM within 0.2 s."""
+_BOOKS_WAIT_S = 1.0
+"""The main thread may be stuck in a write: then the case that it writes of is in question, and the disk."""
 LAUNCHED = "COLLBENCH_LAUNCHED"
 """Set by `collbench launch` for its ranks, a word of its own for each start: it names their faults, and says that the
 launch accounts for the case that the run died in."""
@@ -153,8 +156,10 @@ def _run(
     plan = _plan(job, options, world)
     launch = _Launch(options, job, folder, world, plan)
     world.from_root(launch.begin)
-    if world.rank == 0 and LAUNCHED not in os.environ:
-        watchdog.on_death = launch.on_death
+    if world.rank == 0:
+        watchdog.on_fault = launch.closing_the_books(watchdog.on_fault)
+        if LAUNCHED not in os.environ:
+            watchdog.on_death = launch.on_death
     runner = Runner(
         world=world,
         watchdog=watchdog,
@@ -171,7 +176,8 @@ def _run(
     watchdog.enter("end", STOP_TIMEOUT_S)
     code = exit_code([*job.done.values(), *statuses])
     world.from_root(lambda: launch.end(code))
-    return code
+    # `collbench launch` has the code from the run folder; from the ranks Open MPI would print a page about it.
+    return 0 if LAUNCHED in os.environ else code
 
 
 def _job(options: RankOptions, world: "World", scenario: "Scenario") -> _Job:
@@ -185,7 +191,8 @@ def _job(options: RankOptions, world: "World", scenario: "Scenario") -> _Job:
             "use `collbench launch`, or name one with --variant"
         )
     if options.variant and options.variant not in names:
-        raise UsageError(f"--variant: got {options.variant!r}, expected one of {', '.join(names) or 'none'}")
+        known = f"expected one of {', '.join(names)}" if names else "expected none; the scenario has no variants"
+        raise UsageError(f"--variant: got {options.variant!r}, {known}")
     folder = begin_or_open_run(options.output, scenario, options.scenario, world.size, options.launches)
     _LOCKED.append(folder)
     begun = os.environ.get(LAUNCHED) or options.resume
@@ -251,6 +258,7 @@ class _Launch:
         self._folder = _LOCKED[0] if world.rank == 0 else folder
         self._world, self._job, self._plan = world, job, plan
         self._rows, self._began_at = 0, 0.0
+        self._books = threading.Lock()
         ranks = world.all_gather((collect_rank(), measure_clock()))
         self.clock = max((clock for _, clock in ranks), key=lambda clock: clock.floor_s)
         self._ranks = summarise([facts for facts, _ in ranks])
@@ -286,7 +294,8 @@ class _Launch:
         """A case begins."""
         from collbench.faults import pending_case
 
-        self._folder.set_pending(pending_case(self._job.start, base))
+        with self._books:
+            self._folder.set_pending(pending_case(self._job.start, base))
         done, total = self._rows, len(self._plan.cases)
         spent = time.monotonic() - self._began_at
         left = spent / done * (total - done) if done else None
@@ -301,8 +310,9 @@ class _Launch:
 
     def record(self, record: "Record") -> None:
         """A case has its row."""
-        self._folder.append([record])
-        self._folder.clear_pending()
+        with self._books:
+            self._folder.append([record])
+            self._folder.clear_pending()
         self._rows += 1
         self._table.row(record)
 
@@ -317,6 +327,15 @@ class _Launch:
                 f"{path.with_name('environment.json')}",
             ]
         )
+
+    def closing_the_books(self, report: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], object]:
+        """Let the main thread, slow and not stuck, begin or end no more cases once the watchdog has begun to report."""
+
+        def closed(fault: dict[str, Any]) -> object:
+            self._books.acquire(timeout=_BOOKS_WAIT_S)
+            return report(fault)
+
+        return closed
 
     def on_death(self, fault: dict[str, Any]) -> None:
         """Rank 0 dies under a bare mpirun: the case that it was in gets its row here; `launch` does it otherwise."""

@@ -75,7 +75,7 @@ class Record:
     placement: str | None = column("", "out_of_place or in_place")
     mode: str | None = column("", "latency (ranks meet before every operation) or throughput (back to back)")
     sync: str | None = column("", "how the ranks meet before a sample")
-    buffer: str | None = column("", "memory that the buffers lie in, such as host or device")
+    buffer: str | None = column("", "kind of buffer: plain, registered or symmetric")
     buffers: int | None = column("", "number of buffer sets that the iterations rotate over")
     page_bytes: int | None = column("bytes", "page size that the buffers got")
 
@@ -99,7 +99,7 @@ class Record:
     warmup_iterations: int | None = column("", "iterations before the first sample")
     iterations: int | None = column("", "iterations that were measured")
     batch: int | None = column("", "iterations in one sample; 1 in mode latency")
-    stopped_by: str | None = column("", "what ended the sampling, such as precision or time_budget")
+    stopped_by: str | None = column("", "what ended the sampling: precision, budget or iterations")
     clock: str | None = column("", "host or device: the clock that the times are from")
     clock_step_s: float | None = column("s", "step of that clock")
     timer_floor_s: float | None = column("s", "what an empty sample reads")
@@ -127,7 +127,7 @@ class Record:
     first_wrong: int | None = column("", "index of the first wrong element on the first rank that has one")
 
     pages: str | None = column("", "kind of pages that was asked for")
-    pattern: str | None = column("", "pattern of the data in the buffers")
+    pattern: str | None = column("", "who sends how much to whom in all_to_all_v: uniform, linear, or a matrix")
     seed: int | None = column("", "seed of the data")
     first_got: str | None = column("", "value of the first wrong element")
     first_expected: str | None = column("", "value that it should have had")

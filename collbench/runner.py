@@ -255,8 +255,9 @@ class Runner:
         collective = collective_of(case.collective, case.pattern, self.world.size)
         by_device = sampled.device_s is not None
         durations = sampled.device_s if sampled.device_s is not None else sampled.durations_s
+        enqueued = sampled.enqueue_s
         if collective.timed_ranks >= 0:
-            durations = durations[: collective.timed_ranks]
+            durations, enqueued = durations[: collective.timed_ranks], enqueued[: collective.timed_ranks]
         worst = durations.max(axis=0) / collective.operations_per_iteration
         step_s = self.clock.step_s / sampled.batch / collective.operations_per_iteration
         summary = summarise(worst, step_s)
@@ -264,6 +265,8 @@ class Runner:
         notes = list(bound.notes)
         if not by_device and self.clock.floor_s > _FLOOR_SHARE * summary.median_s * sampled.batch:
             notes.append("timer_floor")
+        if case.requested_bytes and not shape.size_bytes and case.dtype:
+            notes.append("rounded_to_nothing")
         if denied > noise.HEAVY:
             notes.append("noisy")
         if self.place.oversubscribed:
@@ -288,7 +291,7 @@ class Runner:
             "time_p99_s": summary.p99_s,
             "time_max_s": summary.maximum_s,
             "time_mean_s": summary.mean_s,
-            "enqueue_p50_s": float(np.median(sampled.enqueue_s.max(axis=0))),
+            "enqueue_p50_s": float(np.median(enqueued.max(axis=0))) / collective.operations_per_iteration,
             "device_p50_s": float(np.median(worst)) if by_device else None,
             "algbw_GBps": algbw,
             "busbw_GBps": algbw * factor if algbw is not None and factor is not None else None,

@@ -97,7 +97,7 @@ class Expect:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """A checked scenario. `name` is the file's stem, `source` its path, `digest` the SHA-256 of the rest."""
+    """A checked scenario. `name` is the file's stem, `source` its path, `digest` the SHA-256 of what is measured."""
 
     name: str
     title: str
@@ -209,7 +209,7 @@ def nearest(word: str, names: Iterable[str], otherwise: str) -> str:
 
 def _digest(scenario: Scenario) -> str:
     content = asdict(scenario)
-    del content["name"], content["source"], content["digest"]
+    del content["name"], content["title"], content["source"], content["digest"]
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

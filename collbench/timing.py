@@ -85,7 +85,7 @@ class _Sampler:
 
     def __init__(self, bound: BoundCall, group: World, progress: Callable[[], None]) -> None:
         self._loop = loop_of(bound)
-        self._bound = bound
+        self.bound = bound
         self._group = group
         self._progress = progress
         self._iteration = 0
@@ -101,8 +101,8 @@ class _Sampler:
         local[0] = status & 0x7FFFFFFFFFFFFFFF
         local[1 : 1 + samples] = stamps[:, 2] - stamps[:, 0]
         local[1 + samples : 1 + 2 * samples] = stamps[:, 1] - stamps[:, 0]
-        if self._bound.device_times is not None and not status:
-            local[1 + 2 * samples :] = self._bound.device_times(self._iteration - samples * batch, samples)
+        if self.bound.device_times is not None and not status:
+            local[1 + 2 * samples :] = self.bound.device_times(self._iteration - samples * batch, samples)
         whole = self._group.gather_array(local)
         self._progress()
         if whole is None:
@@ -140,6 +140,7 @@ def sample(
     progress: Callable[[], None] = lambda: None,
 ) -> Sampled:
     """Warm up and sample one bound case; collective over the group."""
+    bound.prime()
     sampler = _Sampler(bound, group, progress)
     warmed, iteration_s = _warm_up(sampler, measure, timed_ranks)
     batch = 1
@@ -151,6 +152,7 @@ def sample(
 def _warm_up(sampler: _Sampler, measure: Measure, timed_ranks: int) -> tuple[int, float]:
     """Blocks that double until two in a row agree or the cap is reached: iterations done, seconds an iteration."""
     samples, warmed, before, began = _FIRST_BLOCK, 0, 0.0, time.monotonic()
+    sets = len(sampler.bound.buffers)
     iteration_s = 0.0
     while samples:
         block = sampler.block(samples, 1)
@@ -160,7 +162,8 @@ def _warm_up(sampler: _Sampler, measure: Measure, timed_ranks: int) -> tuple[int
             middle = float(np.median(_worst(block, False, timed_ranks))) * 1e-9
             iteration_s = max(middle, 1e-9)
             steady = spent >= _LEAST_WARMUP_S and before > 0 and abs(middle - before) <= _STATIONARY * before
-            if not steady and spent < measure.warmup_time_s:
+            # Each set of buffers is touched before anything counts, however long that takes.
+            if warmed < sets or (not steady and spent < measure.warmup_time_s):
                 following = min(2 * samples, sampler.most)
             before = middle
         samples, nanoseconds, _ = sampler.decide(following, max(1, round(iteration_s * 1e9)))
@@ -180,7 +183,7 @@ def _collect(
     blocks: list[Int64s] = []
     worst: list[Int64s] = []
     taken, began, stopped_by = 0, time.monotonic(), _STOPS.index("budget")
-    use_device = sampler._bound.device_times is not None
+    use_device = sampler.bound.device_times is not None
     most = max(1, min(sampler.most, measure.most_iterations // batch))
     samples = _next_block(iteration_s * batch, 0.0, measure, most)
     samples, batch, _ = sampler.decide(0 if sampler.failed else samples, batch)

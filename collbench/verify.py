@@ -79,7 +79,7 @@ class Check:
     def damage(self, buffers: Buffers) -> Damage | None:
         """Compare all that the call must have written or left alone."""
         found = [self._compare(buffers.recv, piece) for piece in self.layout.expected]
-        if not buffers.in_place:
+        if not buffers.in_place or self.layout.send_stays:
             found.append(
                 self._at(buffers.send, 0, buffers.send.length, self.pattern.words(self.rank, self.rank), 0, "sent")
             )

@@ -140,17 +140,23 @@ class Watchdog:
         return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} in {frame.f_code.co_name}"
 
     def _watch(self) -> None:
-        looked_up = time.monotonic()
+        looked_up, still, still_until = time.monotonic(), "", 0.0
         while not self._stopped.is_set():
             caught = signal.sigtimedwait(SIGNALS, POLL_S)
             if self._stopped.is_set():
                 return
             gap, looked_up = time.monotonic() - looked_up, time.monotonic()
-            still = f" after it had stood still for {gap:.1f} s (stopped?)" if gap > STOOD_STILL_S else ""
-            if caught is not None:
+            if gap > STOOD_STILL_S:
+                still, still_until = f" after it had stood still for {gap:.1f} s (stopped?)", looked_up
+            phase = self._phase
+            if phase.deadline is not None and still_until < phase.deadline - phase.timeout_s:
+                still = ""
+            # After a SIGSTOP and SIGCONT that took longer than POLL_S, CPython's sigtimedwait returns without a signal,
+            # with whatever was in memory.
+            if caught is not None and caught.si_signo in SIGNALS:
                 name = signal.Signals(caught.si_signo).name
                 self.die(Interrupted(f"got {name}{still}: the user, the launcher or the system ended this rank"))
-            phase, now = self._phase, time.monotonic()
+            now = time.monotonic()
             if os.getppid() != self._parent:
                 self.die(Interrupted("the launcher is gone, so this rank ends too"))
             if phase.deadline is not None and now > phase.deadline:

@@ -1,6 +1,7 @@
 """What holds for every test: no process outlives it, and tests/gpu needs a visible CUDA device."""
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,16 @@ import launching
 hypothesis.settings.register_profile("collbench", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("collbench")
 
+# MPICH's ranks sleep while they wait: with more ranks than cores that is several times faster than to spin.
+os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
+os.environ.setdefault("MPIR_CVAR_POLLS_BEFORE_YIELD", "10")
+
 GPU_TESTS = Path(__file__).with_name("gpu")
+
+
+def pytest_configure() -> None:
+    # Ended by SIGTERM as by Ctrl-C, pytest leaves launching the time to end what it has started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,6 +15,7 @@ WRONG = [
     (["launch", "quickstart", "-n", "0"], 2, ["-n", "got 0", "above 0"]),
     (["launch", "quickstart", "-n", "two"], 2, ["-n", "two", "whole number"]),
     (["launch", "quickstart", "-n", "-3"], 2, ["-n", "-3"]),
+    (["launch", "quickstart", "-n", "100000000000"], 2, ["-n", "at most 1000000"]),
     (["launch", "quickstart", "--launches", "1.5"], 2, ["--launches", "1.5", "whole number"]),
     (["launch", "quickstart", "--launcher", "/no/such/mpirun"], 2, ["--launcher", "/no/such/mpirun", "executable"]),
     (["launch", "quickstart", "--launcher-args", "'unclosed"], 2, ["--launcher-args", "unclosed"]),

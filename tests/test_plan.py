@@ -3,6 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from collbench.errors import ScenarioError
 from collbench.plan import AXES, Case, expand
 from collbench.scenario import Measure, Rule, Scenario, Sweep
 
@@ -77,3 +80,19 @@ def test_case_ids_are_public_and_never_change() -> None:
     for axis in AXES:
         other: Any = 9 if isinstance(getattr(case, axis), int) else "other"
         assert replace(case, **{axis: other}).case_id != case.case_id
+
+
+def test_a_plan_without_a_case_or_with_too_many_is_refused() -> None:
+    none = replace(WIDE, exclude=(Rule(match=(("caller", ("compiled",)),)),))
+    with pytest.raises(ScenarioError, match="got no case"):
+        expand(scenario(none))
+    many = replace(WIDE, buffers=tuple(range(1, 1025)), sizes=tuple(range(10_000)))
+    with pytest.raises(ScenarioError, match="expected at most 100000"):
+        expand(scenario(many))
+
+
+def test_every_root_is_a_case_of_its_own() -> None:
+    sweep = Sweep(collectives=("broadcast",), roots=("all",), sizes=(8,))
+    assert [case.root for case in expand(scenario(sweep), ranks=3).cases] == ["0", "1", "2"]
+    assert expand(scenario(sweep), ranks=3, backend="mpi").cases[0].placement == "in_place"  # MPI_Bcast has one buffer
+    assert expand(scenario(sweep), ranks=3, backend="nccl").cases[0].placement == "out_of_place"

@@ -194,7 +194,9 @@ def test_the_digest_names_the_content(tmp_path: Path) -> None:
     assert parsed(f"{LEAST}[measure]\nprecision = 0.02").digest == digest
     assert parsed(LEAST.replace("8 B", "9 B")).digest != digest
     assert parsed(f"{LEAST}[measure]\nseed = 1").digest != digest
-    assert scenario.parse(LEAST, name="y").digest != digest
+    # A name and a title say nothing of what is measured.
+    assert scenario.parse(LEAST, name="y").digest == digest
+    assert parsed(LEAST.replace("schema = 1", 'schema = 1\ntitle = "other"', 1)).digest == digest
     for folder in ("a", "b"):
         path = tmp_path / folder / "x.toml"
         path.parent.mkdir()

@@ -9,7 +9,8 @@ import pytest
 
 from collbench.backends.base import NO_STATUS, BoundCall, Call, Steps, call_list, no_step
 from collbench.backends.loopback import Loopback
-from collbench.collectives import Layout, Piece
+from collbench.backends.memory import Buffers, HostMemory, Region
+from collbench.collectives import Layout, Piece, entry_named
 from collbench.dtypes import DTYPES
 from collbench.pattern import Pattern
 from collbench.plan import Case
@@ -221,3 +222,16 @@ def test_values_agree_with_numpy() -> None:
     for value, word in zip(bits.view(np.float32), bits, strict=True):
         if np.isfinite(value):
             assert float(value_text(int(word), DTYPES["float32"]).split()[0]) == float(value)
+
+
+def test_in_place_the_root_of_a_scatter_must_keep_the_others_blocks() -> None:
+    layout = entry_named("scatter").collective.layout(COUNT, 2, 0, root=0, in_place=True)
+    memory = HostMemory(DTYPES["float32"], layout.in_place_length)
+    buffers = Buffers(Region(memory, 0, layout.send), Region(memory, layout.in_place_recv, layout.recv))
+    check = Check(0, layout, Pattern(DTYPES["float32"], "move", 2, 7))
+    check.prepare(buffers)
+    assert check.damage(buffers) is None
+    memory.array[COUNT + 5] ^= 1
+    found = check.damage(buffers)
+    assert found is not None
+    assert (found.where, found.index, found.wrong) == ("sent", COUNT + 5, 1)

@@ -88,6 +88,8 @@ class BoundCall:
     library_call: str = ""
     algorithm: str = ""
     notes: tuple[str, ...] = ()
+    prime: Callable[[], None] = lambda: None
+    """What must have happened once before the first sample; collective over the group."""
     close: Callable[[], None] = lambda: None
     keep: tuple[object, ...] = ()
 

@@ -43,8 +43,14 @@ def sharing_problem(world: World) -> str | None:
     """One sentence that says which ranks would share a device; the same on every rank, and collective."""
     import cupy
 
-    properties = cupy.cuda.runtime.getDeviceProperties(device_index(world))
-    uuid = bytes(properties["uuid"]).hex()
+    try:
+        properties = cupy.cuda.runtime.getDeviceProperties(device_index(world))
+        uuid, problem = bytes(properties["uuid"]).hex(), None
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        uuid, problem = "", f"rank {world.rank} on {world.hosts[world.rank]} cannot read its device ({error})"
+    first = world.first_problem(problem)
+    if first is not None:
+        return first[1]
     owners: dict[tuple[str, str], list[int]] = {}
     for rank, found in enumerate(world.all_gather((world.hosts[world.rank], uuid))):
         owners.setdefault(found, []).append(rank)

@@ -66,10 +66,25 @@ class Nccl(Backend):
 
         super().__init__(group)
         self._cupy, self._nccl, self._group = cupy, nccl, group
-        self._device = device_index(group)
-        cupy.cuda.Device(self._device).use()
+        # What can fail on one rank alone comes first; then all or none go on to what they do together.
+        first = group.first_problem(self._open_device())
+        if first is not None:
+            raise LibraryFailed(f"rank {first[0]} on {group.hosts[first[0]]}: {first[1]}")
         identity = group.from_root(nccl.get_unique_id)
         self._comm = nccl.NcclCommunicator(group.size, identity, group.rank)
+
+    def _open_device(self) -> str | None:
+        """Take this rank's device, streams and functions; what goes wrong, in words."""
+        try:
+            self._take_device()
+        except Exception as error:  # the driver's and CuPy's own types
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    def _take_device(self) -> None:
+        cupy = self._cupy
+        self._device = device_index(self.group)
+        cupy.cuda.Device(self._device).use()
         self._functions = ctypes.CDLL("libnccl.so.2")  # already loaded: the dynamic loader goes by this name
         self._driver = Driver()
         self._stream = cupy.cuda.Stream(non_blocking=True)
@@ -130,8 +145,19 @@ class Nccl(Backend):
             for one in buffers:
                 one.close()
 
-        bound.close, bound.keep = close, (timer, self._flag)
+        def prime() -> None:
+            # A first call loads kernels and sets up connections, which may wait for the whole device: on a stream that
+            # is held until the call has returned, that would be for ever.
+            for one in buffers:
+                for call in self._python_calls(case, self._roles(case, count, one)):
+                    call()
+            self._stream.synchronize()
+
+        bound.prime, bound.close, bound.keep = prime, close, (timer, self._flag)
         return bound
+
+    def memory_bytes(self, case: Case, layout: Layout) -> int:
+        return 0  # its buffers are the device's
 
     def close(self) -> None:
         self._stream.synchronize()

@@ -36,6 +36,8 @@ class Layout:
     send: int
     recv: int
     expected: tuple[Piece, ...]
+    send_stays: bool = False
+    """In place too, the whole send region must be as it was afterwards (out of place it always must)."""
     in_place_send: int = 0
     in_place_recv: int = 0
     sent: tuple[int, ...] = ()

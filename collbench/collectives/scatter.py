@@ -18,7 +18,9 @@ class Scatter(Collective):
     def layout(self, count: int, ranks: int, rank: int, *, root: int = 0, in_place: bool = False) -> Layout:
         block = Piece(0, count, root, root, index=rank * count)
         if rank == root:
-            return Layout(send=count * ranks, recv=count, expected=(block,), in_place_recv=root * count)
+            return Layout(
+                send=count * ranks, recv=count, expected=(block,), send_stays=True, in_place_recv=root * count
+            )
         return Layout(send=0, recv=count, expected=(block,))
 
     def bus_factor(self, ranks: int) -> float:

@@ -110,7 +110,7 @@ FEW = launching.RANKS if launching.flavour() == "openmpi" else (1, 2)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("ranks", launching.RANKS)
 def test_every_collective_in_and_out_of_place(ranks: int, tmp_path: Path) -> None:
-    measured = run(SHAPES, ranks, tmp_path)
+    measured = run(SHAPES if ranks in FEW else SHAPES.replace('"0 B", ', ""), ranks, tmp_path)
     assert set(measured) >= {"all_reduce", "reduce", "reduce_scatter", "all_gather", "gather", "scatter", "broadcast"}
     assert ("ping_pong" in measured) == (ranks > 1)
 

@@ -86,6 +86,17 @@ def test_a_launch_leaves_what_a_reader_needs(tmp_path: Path) -> None:
     assert (run / "scenario.toml").read_text() == scenario.read_text()
 
 
+def test_more_buffer_sets_than_iterations_are_all_visited(tmp_path: Path) -> None:
+    scenario = tmp_path / "sets.toml"  # and a title is not needed
+    scenario.write_text(
+        'schema = 1\n[measure]\ntime_budget = "1 ms"\nleast_time = "0 s"\nleast_iterations = 1\nwarmup_time = "0 s"\n'
+        '[[sweep]]\nbackends = ["mpi"]\ncollectives = ["all_reduce"]\nbuffers = [16]\nsizes = ["1 MiB"]\n'
+    )
+    launching.collbench(["launch", scenario, "-n", "2", "-o", tmp_path / "run"]).expect(0)
+    (row,) = read(tmp_path / "run")
+    assert (row.status, row.wrong, row.scenario) == ("ok", 0, "sets")
+
+
 def test_bare_mpirun_does_the_same(tmp_path: Path) -> None:
     scenario = tmp_path / "one.toml"
     scenario.write_text(
