@@ -49,11 +49,14 @@ def reason_of(faults: Sequence[Fault], hosts: Sequence[str], ended_by_us: bool =
 
 
 def _late(late: Sequence[Fault], ended: Sequence[Fault], silent: str) -> str:
-    """Say where to look: at a rank that says nothing, at one that was only ended, at one in another place than most."""
+    """Say where to look: at a rank that is silent, stood still, was only ended, or is not where most are."""
     if silent:
         return f"{silent} left no word (stopped, stuck or gone); {_sentence(late[0])}"
-    if ended:
-        return f"{_sentence(ended[0])}, while {_sentence(late[0])}"
+    told = [*ended, *late]
+    still = [fault for fault in told if fault.get("stood_still")]
+    if ended or 0 < len(still) < len(told):
+        first = (still or ended)[0]
+        return f"{_sentence(first)}, while {_sentence(next(fault for fault in told[::-1] if fault is not first))}"
     places = [(fault.get("case_id"), fault.get("phase"), fault.get("at")) for fault in late]
     if len(set(places)) == 1:
         return _sentence(late[0])
@@ -106,6 +109,7 @@ def account_for(folder: RunFolder, start: str, status: str, reason: str) -> Reco
     Locks the folder first: what is pending in a folder that another process writes is that one's.
     """
     folder.lock()
+    folder.remove_halves()
     text = folder.take_pending()
     if text is None:
         return None

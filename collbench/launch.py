@@ -280,7 +280,7 @@ def _wait(process: "subprocess.Popen[bytes]", folder: RunFolder, signals: _Signa
     """Wait for the launcher; pass signals on as TERM, end what does not end by itself, and leave nothing behind."""
     kill_at: float | None = None
     began = looked = time.monotonic()
-    before, segments = _locked_at(folder), set[Path]()
+    before, up, segments = _locked_at(folder), False, set[Path]()
     doomed_at: float | None = None
     while True:
         try:
@@ -289,11 +289,12 @@ def _wait(process: "subprocess.Popen[bytes]", folder: RunFolder, signals: _Signa
         except subprocess.TimeoutExpired:
             pass
         now = time.monotonic()
-        if not segments and _locked_at(folder) != before:  # rank 0 is up, and so is MPI
+        if not up and _locked_at(folder) != before:  # rank 0 is up, and so is MPI
+            up = True
             segments = segments_of(processes_with(LAUNCHED, start))
         if doomed_at is None and now > looked + _LOOK_S:
             looked = now
-            if now > began + _START_LIMIT_S and _locked_at(folder) == before:
+            if not up and now > began + _START_LIMIT_S:
                 doomed_at = now
             elif _faults(folder, start):
                 doomed_at = now + _TERM_GRACE_S

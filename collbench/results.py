@@ -262,6 +262,12 @@ class RunFolder:
             taken.unlink()
             return text
 
+    def remove_halves(self) -> None:
+        """Remove what a process that was killed while it wrote a file left of it; the folder must be locked."""
+        for half in self.path.glob(".*-*-*"):
+            with sentences(half, "remove it"):
+                half.unlink(missing_ok=True)
+
     def write_ending(self, start: str, code: int) -> None:
         """Say that the launch that was started as `start` ended in order, with this exit code."""
         self._write("ended.json", json.dumps({"start": start, "exit_code": code}), durable=False)

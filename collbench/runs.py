@@ -72,5 +72,6 @@ def drop_unfinished(folder: RunFolder) -> int:
     """Take what is measured anew from a run that goes on, so that each key stays unique: failed rows, a torn one, and
     the case that a killed launch left pending."""
     folder.repair()
+    folder.remove_halves()
     folder.clear_pending()
     return folder.drop(lambda row: row.status in UNFINISHED)

@@ -53,9 +53,8 @@ def block_signals() -> None:
 class Watchdog:
     """The watchdog of one rank.
 
-    `on_fault` is called with the fault (rank, host, pid, phase, case, case_id, at, reason, exit_code), must write it
-    down at once, and says with True that somebody else will tell it to the user; `on_death` is called last, after the
-    other ranks had time to write theirs.
+    `on_fault` is called with the fault (what `_fault` makes), must write it down at once, and says with True that
+    somebody else will tell it to the user; `on_death` is called last, after the other ranks had time to write theirs.
     """
 
     def __init__(self, rank: int = 0) -> None:
@@ -66,6 +65,7 @@ class Watchdog:
         self._parent = os.getppid()
         self._dying = threading.Lock()
         self._backup_armed_until = 0.0
+        self._still = ""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
@@ -128,6 +128,7 @@ class Watchdog:
             "case": phase.case,
             "case_id": phase.case_id,
             "at": self._main_thread_is_at(),
+            "stood_still": bool(self._still),
             "reason": str(error),
             "exit_code": error.exit_code,
         }
@@ -140,29 +141,29 @@ class Watchdog:
         return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} in {frame.f_code.co_name}"
 
     def _watch(self) -> None:
-        looked_up, still, still_until = time.monotonic(), "", 0.0
+        looked_up, still_until = time.monotonic(), 0.0
         while not self._stopped.is_set():
             caught = signal.sigtimedwait(SIGNALS, POLL_S)
             if self._stopped.is_set():
                 return
             gap, looked_up = time.monotonic() - looked_up, time.monotonic()
             if gap > STOOD_STILL_S:
-                still, still_until = f" after it had stood still for {gap:.1f} s (stopped?)", looked_up
+                self._still, still_until = f" after it had stood still for {gap:.1f} s (stopped?)", looked_up
             phase = self._phase
             if phase.deadline is not None and still_until < phase.deadline - phase.timeout_s:
-                still = ""
+                self._still = ""
             # After a SIGSTOP and SIGCONT that took longer than POLL_S, CPython's sigtimedwait returns without a signal,
             # with whatever was in memory.
             if caught is not None and caught.si_signo in SIGNALS:
                 name = signal.Signals(caught.si_signo).name
-                self.die(Interrupted(f"got {name}{still}: the user, the launcher or the system ended this rank"))
+                self.die(Interrupted(f"got {name}{self._still}: the user, the launcher or the system ended this rank"))
             now = time.monotonic()
             if os.getppid() != self._parent:
                 self.die(Interrupted("the launcher is gone, so this rank ends too"))
             if phase.deadline is not None and now > phase.deadline:
                 self.die(
                     DeadlineExceeded(
-                        f"no progress for {phase.timeout_s:g} s{still}; "
+                        f"no progress for {phase.timeout_s:g} s{self._still}; "
                         "[measure] timeout gives slow operations more time"
                     ),
                     settle=True,

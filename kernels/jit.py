@@ -9,6 +9,11 @@ from typing import Any, TypeVar, cast
 
 import numba
 
+# Not beside the source: uninstalling a package leaves there what it did not bring, and the folder that remains hides an
+# editable install of the same name.
+if not getattr(numba.config, "CACHE_LOCATOR_CLASSES", ""):
+    numba.config.CACHE_LOCATOR_CLASSES = "UserProvidedCacheLocator,UserWideCacheLocator,ZipCacheLocator"
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -20,8 +25,8 @@ def inlined(function: F) -> F:
 def kernel(*signatures: str) -> Callable[[F], F]:
     """Compile a function for these signatures when its module is imported, or take it from the cache.
 
-    numba looks for a place to keep it in NUMBA_CACHE_DIR, beside the source and in the user's cache, and raises where
-    it can write to none of them. Then a private folder under the system's temporary folder serves, and if that fails
+    numba looks for a place to keep it in NUMBA_CACHE_DIR and in the user's cache, and raises where it can write to
+    neither. Then a private folder under the system's temporary folder serves, and if that fails
     too the function is compiled anew in each process.
     """
 

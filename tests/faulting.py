@@ -204,6 +204,8 @@ FAULTS = (
     ),
     Fault("SIGSTOP of rank 0", "sample", "os.kill(os.getpid(), signal.SIGSTOP)", 4, "timeout", "rank 0", ranks=(0,)),
     Fault("endless loop in prepare", "prepare", _LOOP, 4, "timeout", "rank 1", bare=("timeout",), quick=True),
+    # It goes on while its watchdog waits for the other ranks' words.
+    Fault("rank that is only slow", "prepare", "time.sleep(4)", 4, "timeout", "rank 1", bare=("timeout",), quick=True),
     Fault("endless loop in verify", "verify", _LOOP, 4, "timeout", "rank 1"),
     Fault("raise in prepare", "prepare", 'raise ValueError("injected")', 1, "failed", "", rows=CASES - 1, quick=True),
     Fault(
@@ -214,7 +216,7 @@ FAULTS = (
         bare=_KEPT,
         quick=True,
     ),
-    Fault("SIGTERM to launch", "sample", 'send(signal.SIGTERM, "launch")', 130, says="SIGTERM", quick=True),
+    Fault("SIGTERM to launch", "delay", 'send(signal.SIGTERM, "launch")', 130, says="SIGTERM", quick=True),
     Fault("SIGINT to launch", "delay", 'send(signal.SIGINT, "launch")', 130, says="SIGINT"),
     Fault("SIGKILL to launch", "delay", 'send(signal.SIGKILL, "launch")', -9, "", ""),
     Fault("SIGTERM to mpirun", "delay", f"send(signal.SIGTERM, {_TO_LAUNCHER})", 130, says="", bare=_KEPT),
@@ -454,6 +456,8 @@ def unmet(fault: Fault, outcome: Outcome, *, bare: bool = False) -> list[str]:
         problems.append("a row without a reason")
     if not fault.rows <= len(outcome.kept) <= CASES:
         problems.append(f"{len(outcome.kept)} rows kept, expected {fault.rows} at least")
+    if fault.at and fault.rows < CASES - 1 and len(outcome.kept) == CASES:
+        problems.append("the sweep went on to its end")
     if len({row.case_id for row in outcome.rows}) < len(outcome.rows):
         problems.append("a case with two rows")
     if fault.at and fault.code and fault.rows < CASES - 1 and outcome.seconds > 3 + SLACK_S:

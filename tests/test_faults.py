@@ -82,6 +82,13 @@ def test_a_rank_that_was_only_ended_while_others_ran_out_of_time_is_named() -> N
     assert found.text.startswith("rank 1 on a: word of 1")
 
 
+def test_a_rank_that_stood_still_is_named() -> None:
+    found = reason(word(0, LATE), word(1, LATE, "verify"), word(2, LATE, stood_still=True))
+    assert found.text.startswith("rank 2 on b: word of 2")
+    everyone = reason(*(word(rank, LATE, stood_still=True) for rank in range(3)))  # the whole machine
+    assert everyone.text == "rank 0 on a: word of 0 (phase sample of all_reduce)"
+
+
 def test_a_rank_that_says_nothing_when_the_launcher_ends_the_others_was_killed() -> None:
     found = reason(word(0, ENDED), word(2, ENDED))
     assert found.status == "failed"
@@ -131,6 +138,14 @@ def test_the_pending_case_gets_its_row_once(tmp_path: Path) -> None:
     assert account_for(folder, "me", "failed", "later") is None
     assert [row.reason for row in folder.read()] == ["because"]
     folder.unlock()
+
+
+def test_halves_of_files_are_taken_away(tmp_path: Path) -> None:
+    folder = folder_with_pending(tmp_path)
+    (tmp_path / ".pending.json-17-4711").write_text("{")
+    account_for(folder, "me", "failed", "because")
+    folder.unlock()
+    assert {path.name for path in tmp_path.iterdir()} == {"results.csv", "lock"}
 
 
 def test_the_pending_case_of_another_launch_is_not_ours(tmp_path: Path) -> None:
