@@ -332,8 +332,9 @@ class _Launch:
         """Let the main thread, slow and not stuck, begin or end no more cases once the watchdog has begun to report."""
 
         def closed(fault: dict[str, Any]) -> object:
+            told = report(fault)
             self._books.acquire(timeout=_BOOKS_WAIT_S)
-            return report(fault)
+            return told
 
         return closed
 
