@@ -6,6 +6,7 @@ it has to say goes to the run folder first, since the launcher kills the other r
 and their output is lost.
 """
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -104,19 +105,21 @@ class Watchdog:
         try:
             if not self.on_fault(fault):
                 where = f"phase {fault['phase']}" + (f" of {fault['case']}" if fault["case"] else "")
-                os.write(2, f"collbench: rank {self.rank} on {fault['host']}: {error} ({where})\n".encode())
+                _say(f"rank {self.rank} on {fault['host']}: {error} ({where})")
             settle_s = SETTLE_S / 2 if settle else 0.0
             time.sleep(settle_s)
             self.on_death(fault)
             time.sleep(settle_s)  # the first exit would end the rank that is at it
-            unlink(segments_of([os.getpid()]))  # no MPI_Finalize will do it
         finally:
-            os._exit(error.exit_code)
+            try:
+                unlink(segments_of([os.getpid()]))  # no MPI_Finalize will do it
+            finally:
+                os._exit(error.exit_code)
 
     def tell(self, error: CollbenchError) -> None:
         """Write down or say an error that all ranks end with in order; one of them says it."""
         if not self.on_fault(self._fault(error) | {"everyone": True}):
-            os.write(2, f"collbench: {error}\n".encode())
+            _say(str(error))
 
     def _fault(self, error: CollbenchError) -> dict[str, Any]:
         phase = self._phase
@@ -171,3 +174,8 @@ class Watchdog:
             if now > self._backup_armed_until - BACKUP_S / 2:
                 faulthandler.dump_traceback_later(BACKUP_S + SETTLE_S, exit=True)
                 self._backup_armed_until = now + BACKUP_S
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):  # whoever read it, mpirun perhaps, is gone
+        os.write(2, f"collbench: {text}\n".encode())

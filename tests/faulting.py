@@ -237,7 +237,7 @@ FAULTS = (
         'subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "over", os.environ["RESULTS"] + "/run"], check=True)',
         2,
         "",
-        "read-only",
+        "could not append rows",
         (0,),
         mounts="mount -t tmpfs disk $RESULTS",
     ),

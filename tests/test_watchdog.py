@@ -158,6 +158,12 @@ dog.die(error, settle=True)
     assert fault["reason"] == "one"
 
 
+def test_what_nobody_reads_does_not_keep_the_case_from_its_row(tmp_path: Path) -> None:
+    body = "reader, writer = os.pipe(); os.close(reader); os.dup2(writer, 2)\ndog.enter('sample', 0.2); work()"
+    assert run(body, tmp_path)[0] == 4
+    assert (tmp_path / "death").exists()
+
+
 def test_a_report_that_fails_does_not_keep_the_process_alive(tmp_path: Path) -> None:
     body = 'dog.on_fault = lambda fault: 1 / 0\ndog.enter("sample", 0.2); work()'
     assert run(body, tmp_path)[0] == 4
