@@ -58,6 +58,9 @@ class Case:
 _MOST_POINTS = 100_000
 """A day of measuring at one second each; more is a slip of the pen."""
 
+_MPI = ("mpi", "mpi_cuda", "staged")
+"""The backends that call MPI: what has one buffer there is in place."""
+
 _LATER_AXES = {"pages": "default", "pattern": ""}
 
 
@@ -165,7 +168,7 @@ def _applicable(case: Case) -> Case:
     collective = entry.collective
     placement = case.placement
     if placement == "default":
-        placement = "in_place" if entry.one_buffer and case.backend == "mpi" else "out_of_place"
+        placement = "in_place" if entry.one_buffer and case.backend in _MPI else "out_of_place"
     case = replace(
         case,
         operation=case.operation if collective.reduces else "",

@@ -182,9 +182,10 @@ def _collect(
 ) -> Sampled:
     blocks: list[Int64s] = []
     worst: list[Int64s] = []
+    operations = sampler.bound.operations
     taken, began, stopped_by = 0, time.monotonic(), _STOPS.index("budget")
     use_device = sampler.bound.device_times is not None
-    most = max(1, min(sampler.most, measure.most_iterations // batch))
+    most = max(1, min(sampler.most, measure.most_iterations // (batch * operations)))
     samples = _next_block(iteration_s * batch, 0.0, measure, most)
     samples, batch, _ = sampler.decide(0 if sampler.failed else samples, batch)
     while samples:
@@ -195,20 +196,20 @@ def _collect(
             worst.append(_worst(block, use_device, timed_ranks))
             taken += samples
             elapsed = time.monotonic() - began
-            following, word = _more(np.concatenate(worst), batch, elapsed, measure, step_s)
+            following, word = _more(np.concatenate(worst), batch * operations, elapsed, measure, step_s)
             if following:
                 following = min(_next_block(elapsed / taken, elapsed, measure, sampler.most), following)
         samples, batch, stopped_by = sampler.decide(following, batch, word)
     if not blocks or sampler.failed is not None:
         nothing = np.empty((0, 0))
         return Sampled(nothing, nothing, None, warmed, batch, _STOPS[stopped_by], sampler.failed)
-    whole: Floats = np.concatenate(blocks, axis=2).astype(np.float64) * (1e-9 / batch)
+    whole: Floats = np.concatenate(blocks, axis=2).astype(np.float64) * (1e-9 / (batch * operations))
     return Sampled(
         durations_s=whole[:, 0],
         enqueue_s=whole[:, 1],
         device_s=whole[:, 2] if use_device else None,
-        warmup_iterations=warmed,
-        batch=batch,
+        warmup_iterations=warmed * operations,
+        batch=batch * operations,
         stopped_by=_STOPS[stopped_by],
     )
 

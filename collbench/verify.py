@@ -149,7 +149,7 @@ def check_case(bound: BoundCall, check: Check, *, timed: bool) -> Damage | None:
         damages += [found for one in bound.buffers if not one.in_place and (found := check.damage(one))]
     check.prepare_all(bound.buffers)
     stamps = np.empty((1, 3), np.int64)
-    loop = loop_of(bound)
+    loop = loop_of(bound.single or bound)
     for k in range(len(bound.buffers)):
         if loop(k, 1, stamps):
             damages.append(Damage(1, "the call after timing", k, "a failure status", "success"))

@@ -35,6 +35,8 @@ class World:
     thread_level: str = ""
     crowded: bool = False
     """More ranks on a host than cores: a rank that waits must not spin, since those it waits for need its core."""
+    ranks_per_device: int = 1
+    """How many ranks may share a device: what the scenario allows."""
     alone_because: str = field(default="", compare=False)
 
     @property

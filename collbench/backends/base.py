@@ -92,6 +92,10 @@ class BoundCall:
     """What must have happened once before the first sample; collective over the group."""
     close: Callable[[], None] = lambda: None
     keep: tuple[object, ...] = ()
+    operations: int = 1
+    """How many operations one iteration makes (those of a captured graph)."""
+    single: "BoundCall | None" = None
+    """The same with one operation an iteration, for verification, where an iteration makes several."""
 
 
 class Backend(ABC):
@@ -124,6 +128,11 @@ class Backend(ABC):
         """The device that this rank computes on; empty for the host."""
         return ""
 
+    @property
+    def ranks_per_device(self) -> int | None:
+        """The largest number of the group's ranks that have one device; None for the host."""
+        return None
+
     @abstractmethod
     def refuse(self, case: Case) -> str | None:
         """One sentence that says why the case cannot run; None if it can. The same answer on every rank."""
@@ -145,9 +154,27 @@ class Backend(ABC):
         guards = (2 if in_place else 4) * GUARD_BYTES
         return case.buffers * (elements * DTYPES[case.dtype].itemsize + guards)
 
+    def lacks(self, case: Case, layout: Layout) -> str | None:
+        """One sentence that says why this rank's device has no room for the case's buffers; None if it has."""
+        return None
+
+    def for_group(self, group: World | None, number: int) -> "Backend | None":
+        """Open the library anew for a part of this backend's ranks; collective over all of them.
+
+        `number` tells the groups that are made at once apart; ranks of none give None.
+        """
+        return None if group is None else type(self)(group)
+
     @abstractmethod
     def bind(self, case: Case, count: int, layout: Layout) -> BoundCall:
         """Allocate and bind; may fail on one rank alone, so the caller asks all ranks before it goes on."""
+
+    def poll(self) -> str | None:
+        """What went wrong in the library's own threads, in words; asked by the watchdog while anything runs."""
+        return None
+
+    def abort(self) -> None:  # noqa: B027  nothing to abort is a good default
+        """End what is under way; called by the watchdog before it ends the process."""
 
     def close(self) -> None:  # noqa: B027  nothing to close is a good default
         """Close the library; collective over the group."""

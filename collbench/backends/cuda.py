@@ -11,6 +11,9 @@ from collbench.dtypes import Dtype
 from collbench.errors import LibraryFailed
 from collbench.world import World
 
+_HEADROOM_BYTES = 128 << 20
+"""Left free on the device: what a library takes when it first connects, and verification's few words."""
+
 
 @cache
 def driver_problem() -> str | None:
@@ -39,28 +42,52 @@ def device_index(world: World) -> int:
     return world.local_rank % int(cupy.cuda.runtime.getDeviceCount())
 
 
-def sharing_problem(world: World) -> str | None:
-    """One sentence that says which ranks would share a device; the same on every rank, and collective."""
+def device_uuid(index: int) -> str:
+    """What tells a device, or an instance of one (MIG), from every other, on this and any other host."""
+    import cupy
+
+    return bytes(cupy.cuda.runtime.getDeviceProperties(index)["uuid"]).hex()
+
+
+def owners(world: World) -> dict[tuple[str, str], list[int]]:
+    """Which ranks have which device (host, UUID); collective. A device that cannot be read is a LibraryFailed."""
     import cupy
 
     try:
-        properties = cupy.cuda.runtime.getDeviceProperties(device_index(world))
-        uuid, problem = bytes(properties["uuid"]).hex(), None
+        uuid, problem = device_uuid(device_index(world)), None
     except cupy.cuda.runtime.CUDARuntimeError as error:
         uuid, problem = "", f"rank {world.rank} on {world.hosts[world.rank]} cannot read its device ({error})"
     first = world.first_problem(problem)
     if first is not None:
-        return first[1]
-    owners: dict[tuple[str, str], list[int]] = {}
-    for rank, found in enumerate(world.all_gather((world.hosts[world.rank], uuid))):
-        owners.setdefault(found, []).append(rank)
-    for (host, _), ranks in owners.items():
-        if len(ranks) > 1:
+        raise LibraryFailed(first[1])
+    found: dict[tuple[str, str], list[int]] = {}
+    for rank, key in enumerate(world.all_gather((world.hosts[world.rank], uuid))):
+        found.setdefault(key, []).append(rank)
+    return found
+
+
+def sharing_problem(world: World) -> str | None:
+    """One sentence that says which ranks would share a device; the same on every rank, and collective."""
+    try:
+        shared = owners(world)
+    except LibraryFailed as error:
+        return str(error)
+    for (host, _), ranks in shared.items():
+        if len(ranks) > world.ranks_per_device:
+            allowed = f"at most {world.ranks_per_device}" if world.ranks_per_device > 1 else "one"
             return (
-                f"ranks {', '.join(map(str, ranks))} on {host} have the same device; "
-                "start as many ranks a host as it has devices"
+                f"ranks {', '.join(map(str, ranks))} on {host} have the same device, expected {allowed} each; start as "
+                "many ranks a host as it has devices, or write ranks_per_device under [measure] (functional only)"
             )
     return None
+
+
+def free_bytes() -> int:
+    """Memory of the current device that buffers may take: what is free, with CuPy's unused blocks given back."""
+    import cupy
+
+    cupy.get_default_memory_pool().free_all_blocks()
+    return max(0, int(cupy.cuda.runtime.memGetInfo()[0]) - _HEADROOM_BYTES)
 
 
 def device_name(index: int) -> str:
@@ -97,9 +124,15 @@ class DeviceMemory(Memory):
 
         super().__init__(dtype, length)
         self._stream = stream
-        self._memory = cupy.cuda.Memory(2 * GUARD_BYTES + length * dtype.itemsize)
+        self._memory = self._taken(2 * GUARD_BYTES + length * dtype.itemsize)
         elements = length + 2 * self.guard
         self._all = cupy.ndarray((elements,), dtype.view, cupy.cuda.MemoryPointer(self._memory, 0))
+
+    def _taken(self, size_bytes: int) -> Any:
+        """Allocate; CuPy's own kind of memory, freed with the last array over it."""
+        import cupy
+
+        return cupy.cuda.Memory(size_bytes)
 
     @property
     def address(self) -> int:

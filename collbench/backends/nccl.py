@@ -1,26 +1,16 @@
 """NCCL on CUDA devices: communicators by CuPy, calls by address on the libnccl that CuPy loaded."""
 
 import ctypes
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from collbench.backends.base import NO_STATUS, Backend, BoundCall, Call, Steps, call_list
-from collbench.backends.cuda import (
-    DeviceMemory,
-    Driver,
-    device_index,
-    device_name,
-    driver_problem,
-    sharing_problem,
-)
-from collbench.backends.meeting import meeting_calls, meeting_step
-from collbench.backends.memory import Buffers, Region
-from collbench.collectives import Layout, entry_named, parts
-from collbench.dtypes import DTYPES
+from collbench.backends.base import Backend, BoundCall, Call
+from collbench.backends.cuda import DeviceMemory, driver_problem, owners, sharing_problem
+from collbench.backends.memory import Buffers, Memory
+from collbench.backends.on_stream import Made, OnStream, Operation
+from collbench.collectives import GROUPED, Entry, Layout, Part, collective_of, entry_named, parts
+from collbench.dtypes import DTYPES, Dtype
 from collbench.errors import LibraryFailed
 from collbench.plan import Case
 from collbench.world import World
@@ -28,17 +18,23 @@ from collbench.world import World
 # ncclDataType_t and ncclRedOp_t of nccl.h.
 _TYPES = {
     "int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6, "float32": 7,
-    "float64": 8, "bfloat16": 9,
+    "float64": 8, "bfloat16": 9, "float8_e4m3": 10, "float8_e5m2": 11,
 }  # fmt: skip
-_OPERATIONS = {"sum": 0, "prod": 1, "max": 2, "min": 3}
-_EVENTS = 64
-"""Pairs of events that the samples of a block rotate over; each is read once the block has ended."""
-_WAIT_GEQ = 0  # CU_STREAM_WAIT_VALUE_GEQ
-_RELEASED = 1  # memset writes bytes, so the word becomes 0x01010101: at least this
+_OPERATIONS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
+_IN_PROGRESS = 7  # ncclInProgress
+_SYMMETRIC = 1  # NCCL_WIN_COLL_SYMMETRIC
+_FP8_VERSION = 22400  # the first with float8 types
+_FP8_CAPABILITY = 90
+_SHARED_DEVICE_VERSION = 23000  # the first that lets ranks share a device
+_NO_COLOR = -1  # NCCL_SPLIT_NOCOLOR
 
 
-class Nccl(Backend):
-    """NCCL collectives, one process a device."""
+class Nccl(OnStream):
+    """NCCL collectives, one process a device.
+
+    CuPy makes blocking communicators only (its NcclConfig has no more than split_share), so a peer that never comes is
+    waited for inside NCCL, with the interpreter free; the watchdog's deadline ends that, and aborts the communicator.
+    """
 
     name = "nccl"
     summary = "NCCL on CUDA devices, one rank each (through CuPy)"
@@ -51,51 +47,30 @@ class Nccl(Backend):
     def misfit(cls, world: World) -> str | None:
         if world.size > 1 and world.comm is None:
             return f"no MPI library could be loaded to bring the ranks together ({world.alone_because})"
-        try:
-            from cupy.cuda import nccl
-        except ImportError as error:
-            nccl_problem = f"CuPy cannot load NCCL ({error}); install the NCCL wheel of CuPy's CUDA version"
-        else:
-            nccl_problem = "" if nccl.available else "CuPy finds no NCCL; install the wheel of CuPy's CUDA version"
-        first = world.first_problem(nccl_problem or None)
+        first = world.first_problem(_nccl_problem(world))
         return first[1] if first else sharing_problem(world)
 
-    def __init__(self, group: World) -> None:
-        import cupy
+    def __init__(self, group: World, parent: "Nccl | None" = None, number: int = 0) -> None:
         from cupy.cuda import nccl
 
+        self._nccl = nccl
         super().__init__(group)
-        self._cupy, self._nccl, self._group = cupy, nccl, group
-        # What can fail on one rank alone comes first; then all or none go on to what they do together.
-        first = group.first_problem(self._open_device())
-        if first is not None:
-            raise LibraryFailed(f"rank {first[0]} on {group.hosts[first[0]]}: {first[1]}")
-        identity = group.from_root(nccl.get_unique_id)
-        self._comm = nccl.NcclCommunicator(group.size, identity, group.rank)
+        self.sharers = max(map(len, owners(group).values()))
+        if parent is None:
+            identity = group.from_root(nccl.get_unique_id)
+            self._comm = nccl.NcclCommunicator(group.size, identity, group.rank)
+        else:
+            self._comm = parent._comm.commSplit(number, group.rank)
 
-    def _open_device(self) -> str | None:
-        """Take this rank's device, streams and functions; what goes wrong, in words."""
-        try:
-            self._take_device()
-        except Exception as error:  # the driver's and CuPy's own types
-            return f"{type(error).__name__}: {error}"
-        return None
+    def for_group(self, group: World | None, number: int) -> Backend | None:
+        if group is None:
+            self._comm.commSplit(_NO_COLOR, 0)
+            return None
+        return Nccl(group, self, number)
 
     def _take_device(self) -> None:
-        cupy = self._cupy
-        self._device = device_index(self.group)
-        cupy.cuda.Device(self._device).use()
+        super()._take_device()
         self._functions = ctypes.CDLL("libnccl.so.2")  # already loaded: the dynamic loader goes by this name
-        self._driver = Driver()
-        self._stream = cupy.cuda.Stream(non_blocking=True)
-        # Verification has a stream of its own: on the operation's, it would wait for what nobody waited for.
-        self._verifying = cupy.cuda.Stream(non_blocking=True)
-        self._memset = ctypes.cast(ctypes.CDLL(None).memset, ctypes.c_void_p).value or 0
-        self._flag_memory = cupy.cuda.alloc_pinned_memory(64)
-        self._flag: NDArray[Any] = np.frombuffer(self._flag_memory, np.int32, 1)
-        self._flag[0] = _RELEASED
-        self._can_hold = self._wait_for_flag() == 0
-        self._stream.synchronize()
 
     @property
     def library(self) -> str:
@@ -103,80 +78,117 @@ class Nccl(Backend):
         return f"NCCL {version // 10000}.{version // 100 % 100}.{version % 100}"
 
     @property
-    def device(self) -> str:
-        return device_name(self._device)
+    def ranks_per_device(self) -> int | None:
+        return self.sharers
 
     def refuse(self, case: Case) -> str | None:
         entry = entry_named(case.collective)
         if not entry.nccl:
             return f"NCCL has no {case.collective}"
+        return self.refuse_mode(case) or self._refuse_type(case) or self._refuse_buffers(case, entry)
+
+    def _refuse_type(self, case: Case) -> str | None:
         if case.dtype not in _TYPES:
             return f"NCCL has no type for {case.dtype}"
         if case.operation not in ("", *_OPERATIONS):
-            return f"operation {case.operation}: not available with NCCL"
-        if case.call != "blocking":
-            return f"call {case.call}: NCCL's calls are all asynchronous on a stream; use blocking"
-        if case.mode not in ("latency", "throughput"):
-            return f"mode {case.mode}: nccl has latency and throughput"
-        if case.buffer != "plain":
-            return f"buffer {case.buffer}: not available; use plain"
-        if case.sync == "clock":
-            return "sync clock: not available; use library or dissemination"
-        if case.placement == "in_place" and not entry.collective.has_in_place:
-            return f"{case.collective} has no in-place form"
+            return f"NCCL has no operation {case.operation}"
+        if not case.dtype.startswith("float8"):
+            return None
+        if int(self._nccl.get_version()) < _FP8_VERSION:
+            return f"{self.library} has no type for {case.dtype}; NCCL has it from 2.24 on"
+        capability = int(self._cupy.cuda.Device(self._device).compute_capability)
+        if case.operation and capability < _FP8_CAPABILITY:
+            found = f"{capability // 10}.{capability % 10}"
+            return f"{case.operation} of {case.dtype} needs compute capability 9.0; {self.device} has {found}"
         return None
 
+    def _refuse_buffers(self, case: Case, entry: Entry) -> str | None:
+        if case.placement == "in_place" and not (entry.nccl_in_place and entry.collective.has_in_place):
+            return f"{case.collective} has no in-place form in NCCL"
+        needed = {
+            "registered": ("ncclMemAlloc", "ncclCommRegister"),
+            "symmetric": ("ncclMemAlloc", "ncclCommWindowRegister"),
+        }.get(case.buffer, ())
+        for name in needed:
+            if not hasattr(self._functions, name):
+                return f"buffer {case.buffer}: {self.library} has no {name}"
+        if case.buffer == "symmetric" and not _alike(case, self.group.size):
+            return f"buffer symmetric: {case.collective}'s buffers differ from rank to rank; a window must not"
+        return None
+
+    def memory(self, case: Case, dtype: Dtype, length: int) -> Memory:
+        if case.buffer == "plain":
+            return super().memory(case, dtype, length)
+        return NcclMemory(dtype, length, self._verifying, self._functions)
+
+    def make(self, case: Case, count: int, layout: Layout, buffers: list[Buffers]) -> Made:
+        entry = entry_named(case.collective)
+        role = entry.collective.role(self.group.rank, self.group.size)
+        grouped = entry.nccl == GROUPED or not self._has_all(entry, case.caller)
+        signature = GROUPED if grouped else entry.nccl
+        own = () if role is None or grouped else parts(signature, role)
+        operations = [self._operation(case, count, layout, one, own, grouped) for one in buffers]
+        return Made(
+            operations,
+            library_call="ncclSend and ncclRecv in a group" if grouped else signature,
+            algorithm="grouped send/recv" if grouped and entry.nccl != GROUPED else "",
+        )
+
     def bind(self, case: Case, count: int, layout: Layout) -> BoundCall:
-        buffers = [self._allocate(case, layout) for _ in range(case.buffers)]
-        bound = BoundCall(buffers=buffers, library_call=entry_named(case.collective).nccl)
-        timer = None
-        if case.mode == "latency":
-            timer = _Events(self._cupy, self._driver, math.ceil(_EVENTS / len(buffers)) * len(buffers))
-            bound.device_times, bound.most_samples = timer.read, timer.pairs
-            if not self._can_hold:
-                bound.notes = ("stream_not_held",)
-        if case.caller == "compiled":
-            self._bind_compiled(bound, case, count, timer)
-        else:
-            self._bind_python(bound, case, count, timer)
+        bound = super().bind(case, count, layout)
+        if case.buffer == "plain":
+            return bound
+        memories = [memory for one in bound.buffers for memory in one.memories]
+        handles: list[tuple[str, int]] = []
+        prime, close = bound.prime, bound.close
 
-        def close() -> None:
+        def register() -> None:  # collective where the window is symmetric
+            handles.extend(self._register(case.buffer, memory) for memory in memories)
+            prime()
+
+        def deregister() -> None:
             self._stream.synchronize()
-            for one in buffers:
-                one.close()
+            for name, handle in handles:
+                self._call(name, self._comm.comm, handle)
+            close()
 
-        def prime() -> None:
-            # A first call loads kernels and sets up connections, which may wait for the whole device: on a stream that
-            # is held until the call has returned, that would be for ever.
-            for one in buffers:
-                for call in self._python_calls(case, self._roles(case, count, one)):
-                    call()
-            self._stream.synchronize()
-
-        bound.prime, bound.close, bound.keep = prime, close, (timer, self._flag)
+        bound.prime, bound.close = register, deregister
         return bound
 
-    def memory_bytes(self, case: Case, layout: Layout) -> int:
-        return 0  # its buffers are the device's
+    def poll(self) -> str | None:
+        status = ctypes.c_int()
+        self._functions.ncclCommGetAsyncError(ctypes.c_void_p(self._comm.comm), ctypes.byref(status))
+        return None if status.value in (0, _IN_PROGRESS) else self._explained("NCCL", status.value)
+
+    def abort(self) -> None:
+        self._functions.ncclCommAbort(ctypes.c_void_p(self._comm.comm))
 
     def close(self) -> None:
-        self._stream.synchronize()
+        super().close()
         self._comm.destroy()
 
-    def _allocate(self, case: Case, layout: Layout) -> Buffers:
-        dtype = DTYPES[case.dtype]
-        if case.placement == "in_place":
-            memory = DeviceMemory(dtype, layout.in_place_length, self._verifying)
-            return Buffers(
-                Region(memory, layout.in_place_send, layout.send), Region(memory, layout.in_place_recv, layout.recv)
-            )
-        send = DeviceMemory(dtype, layout.send, self._verifying)
-        recv = DeviceMemory(dtype, layout.recv, self._verifying)
-        return Buffers(Region(send, 0, layout.send), Region(recv, 0, layout.recv))
+    def _has_all(self, entry: Entry, caller: str) -> bool:
+        """Whether the library, or for the Python caller CuPy's binding of it, has the collective's own functions."""
+        names = [part.function for part in parts(entry.nccl, 0)]
+        if caller == "python":
+            return all(self._method(name) is not None for name in names)
+        return all(hasattr(self._functions, f"nccl{name}") for name in names)
 
-    def _roles(self, case: Case, count: int, one: Buffers) -> dict[str, int]:
+    def _operation(
+        self, case: Case, count: int, layout: Layout, one: Buffers, own: tuple[Part, ...], grouped: bool
+    ) -> Operation:
+        words = self._words(case, count, one)
+        made = list(self._exchange(case, count, layout, one)) if grouped else [
+            (part.function, tuple(words[word] for word in part.arguments)) for part in own
+        ]  # fmt: skip
+        if case.caller == "python":
+            # The communicator, last but the stream, is CuPy's self.
+            return Operation((), [_bound(self._method(name), [*given[:-2], *given[-1:]]) for name, given in made])
+        return Operation([Call(self._address(f"nccl{name}"), given) for name, given in made])
+
+    def _words(self, case: Case, count: int, one: Buffers) -> dict[str, int]:
         """The words for the arguments that a signature may name."""
-        rank, size = self._group.rank, self._group.size
+        rank, size = self.group.rank, self.group.size
         return {
             "send": one.send.address,
             "recv": one.recv.address,
@@ -185,84 +197,68 @@ class Nccl(Backend):
             "op": _OPERATIONS.get(case.operation, 0),
             "next": (rank + 1) % size,
             "previous": (rank - 1) % size,
+            "first": 0,
+            "last": size - 1,
             "root": int(case.root) if case.root else 0,
             "comm": self._comm.comm,
             "stream": self._stream.ptr,
         }
 
-    def _bind_compiled(self, bound: BoundCall, case: Case, count: int, timer: "_Events | None") -> None:
-        run = []
-        for k in range(timer.pairs if timer else len(bound.buffers)):
-            roles = self._roles(case, count, bound.buffers[k % len(bound.buffers)])
-            calls = [
-                Call(self._address(f"nccl{part.function}"), tuple(roles[word] for word in part.arguments))
-                for part in parts(entry_named(case.collective).nccl, 0)
-            ]
-            if timer:
-                record = self._driver.address("cuEventRecord")
-                calls.insert(0, Call(record, (timer.start[k], self._stream.ptr)))
-                calls.append(Call(record, (timer.stop[k], self._stream.ptr)))
-                calls.append(Call(self._memset, (self._flag_address, _RELEASED, 4), NO_STATUS))
-            run.append(calls)
-        meet = meeting_calls(self._group, case.sync)
-        if timer and self._can_hold:
-            wait = Call(self._driver.address("cuStreamWaitValue32_v2"), self._wait_words())
-            meet = [Call(self._memset, (self._flag_address, 0, 4), NO_STATUS), wait, *meet]
-        bound.meet, bound.run = call_list(meet), call_list(*run)
-        bound.finish = call_list([Call(self._driver.address("cuStreamSynchronize"), (self._stream.ptr,))])
+    def _exchange(
+        self, case: Case, count: int, layout: Layout, one: Buffers
+    ) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """The collective as a group of sends and receives: who gets what stands in the ranks' layouts."""
+        rank, size = self.group.rank, self.group.size
+        collective = collective_of(case.collective, case.pattern, size)
+        itemsize, dtype = DTYPES[case.dtype].itemsize, _TYPES[case.dtype]
+        comm, stream = self._comm.comm, self._stream.ptr
+        # In place a rank's own block is where it must come to already.
+        root, in_place = int(case.root) if case.root else 0, case.placement == "in_place"
+        yield "GroupStart", ()
+        for peer in range(size):
+            theirs = layout if peer == rank else collective.layout(count, size, peer, root=root, in_place=in_place)
+            for piece in theirs.expected:
+                if piece.first == rank and piece.length and not (in_place and peer == rank):
+                    source = one.send.address + piece.index * itemsize
+                    yield "Send", (source, piece.length, dtype, peer, comm, stream)
+        for piece in layout.expected:
+            if piece.length and not (in_place and piece.first == rank):
+                target = one.recv.address + piece.offset * itemsize
+                yield "Recv", (target, piece.length, dtype, piece.first, comm, stream)
+        yield "GroupEnd", ()
 
-    def _bind_python(self, bound: BoundCall, case: Case, count: int, timer: "_Events | None") -> None:
-        """The same case through CuPy's communicator."""
-        operations = [self._python_calls(case, self._roles(case, count, one)) for one in bound.buffers]
-        rotations, stream, flag = len(operations), self._stream, self._flag
-        together = meeting_step(self._group, case.sync)
+    def _method(self, name: str) -> Callable[..., Any] | None:
+        python = name[0].lower() + name[1:]
+        method: Callable[..., Any] | None = getattr(self._comm, python, None) or getattr(self._nccl, python, None)
+        return method
 
-        def operate(k: int) -> None:
-            for call in operations[k % rotations]:
-                call()
+    def _register(self, buffer: str, memory: Memory) -> tuple[str, int]:
+        """Register a memory with the communicator; the function that takes it back, and its handle."""
+        assert isinstance(memory, NcclMemory)
+        handle = ctypes.c_void_p()
+        words = (self._comm.comm, memory.base, memory.size_bytes, ctypes.addressof(handle))
+        if buffer == "registered":
+            self._call("ncclCommRegister", *words)
+            return "ncclCommDeregister", handle.value or 0
+        self._call("ncclCommWindowRegister", *words, _SYMMETRIC)
+        return "ncclCommWindowDeregister", handle.value or 0
 
-        def finish(k: int) -> None:
-            stream.synchronize()
+    def _call(self, name: str, *words: int) -> None:
+        """Call a function once, outside of any measurement."""
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * len(words))
+        status = prototype(self._address(name))(*words)
+        if status:
+            raise LibraryFailed(self._explained(name, status), status)
 
-        if timer is None:
-            bound.steps = Steps(together, operate, finish)
-            return
-        events = timer
-
-        def meet(k: int) -> None:
-            if self._can_hold:
-                flag[0] = 0
-                self._wait_for_flag()
-            together(k)
-
-        def run(k: int) -> None:
-            events.start_events[k % events.pairs].record(stream)
-            operate(k)
-            events.stop_events[k % events.pairs].record(stream)
-            flag[0] = _RELEASED
-
-        bound.steps = Steps(meet, run, finish)
-
-    def _python_calls(self, case: Case, roles: dict[str, int]) -> list[Callable[[], Any]]:
-        calls = []
-        for part in parts(entry_named(case.collective).nccl, 0):
-            name = part.function[0].lower() + part.function[1:]
-            method = getattr(self._comm, name, None) or getattr(self._nccl, name)
-            words = [roles[word] for word in part.arguments if word != "comm"]
-            calls.append(_bound(method, words))
-        return calls
-
-    @property
-    def _flag_address(self) -> int:
-        return int(self._flag.ctypes.data)
-
-    def _wait_words(self) -> tuple[int, ...]:
-        # Pinned memory has one address for host and device (unified addressing).
-        return self._stream.ptr, self._flag_address, _RELEASED, _WAIT_GEQ
-
-    def _wait_for_flag(self) -> int:
-        """Queue a wait for the flag; the status, by which a device says that it cannot."""
-        return self._driver.call("cuStreamWaitValue32_v2", *self._wait_words())
+    def _explained(self, name: str, status: int) -> str:
+        get_error, get_last = self._functions.ncclGetErrorString, getattr(self._functions, "ncclGetLastError", None)
+        get_error.restype = ctypes.c_char_p
+        text = f"{name}: status {status}, {(get_error(status) or b'').decode(errors='replace')}"
+        if get_last is not None:
+            get_last.restype = ctypes.c_char_p
+            said = (get_last(ctypes.c_void_p(self._comm.comm)) or b"").decode(errors="replace").strip()
+            text += f"; NCCL says: {said}" if said else ""
+        return text
 
     def _address(self, name: str) -> int:
         try:
@@ -271,23 +267,56 @@ class Nccl(Backend):
             raise LibraryFailed(f"{self.library} has no {name}") from None
 
 
-class _Events:
-    """Pairs of events; each pair is of one rotation."""
+class NcclMemory(DeviceMemory):
+    """Device memory by ncclMemAlloc, which NCCL can register."""
 
-    def __init__(self, cupy: Any, driver: Driver, pairs: int) -> None:
-        self.pairs = pairs
-        self.start_events = [cupy.cuda.Event() for _ in range(pairs)]
-        self.stop_events = [cupy.cuda.Event() for _ in range(pairs)]
-        self.start = [int(event.ptr) for event in self.start_events]
-        self.stop = [int(event.ptr) for event in self.stop_events]
-        self._elapsed = cupy.cuda.get_elapsed_time
+    def __init__(self, dtype: Dtype, length: int, stream: Any, functions: ctypes.CDLL) -> None:
+        self._functions = functions
+        super().__init__(dtype, length, stream)
 
-    def read(self, first: int, samples: int) -> NDArray[np.int64]:
-        """Nanoseconds of the samples of the block that began with iteration `first`."""
-        pairs = ((first + sample) % self.pairs for sample in range(samples))
-        elapsed_ms = [self._elapsed(self.start_events[k], self.stop_events[k]) for k in pairs]
-        return np.array([round(1e6 * milliseconds) for milliseconds in elapsed_ms], np.int64)
+    def _taken(self, size_bytes: int) -> Any:
+        import cupy
+
+        pointer = ctypes.c_void_p()
+        status = self._functions.ncclMemAlloc(ctypes.byref(pointer), ctypes.c_size_t(size_bytes))
+        if status or not pointer.value:
+            raise LibraryFailed(f"ncclMemAlloc: status {status} for {size_bytes} bytes", status)
+        self.base, self.size_bytes = int(pointer.value), size_bytes
+        return cupy.cuda.UnownedMemory(self.base, size_bytes, _Owner(self._functions, self.base))
 
 
-def _bound(method: Callable[..., Any], words: list[int]) -> Callable[[], Any]:
+@dataclass(frozen=True)
+class _Owner:
+    """Gives memory back when the last array over it is gone."""
+
+    functions: ctypes.CDLL
+    pointer: int
+
+    def __del__(self) -> None:
+        self.functions.ncclMemFree(ctypes.c_void_p(self.pointer))
+
+
+def _nccl_problem(world: World) -> str | None:
+    """Why this rank cannot use NCCL, though it has a device."""
+    try:
+        from cupy.cuda import nccl
+    except ImportError as error:
+        return f"CuPy cannot load NCCL ({error}); install the NCCL wheel of CuPy's CUDA version"
+    if not nccl.available:
+        return "CuPy finds no NCCL; install the wheel of CuPy's CUDA version"
+    version = int(nccl.get_version())
+    if world.ranks_per_device > 1 and version < _SHARED_DEVICE_VERSION:
+        found = f"{version // 10000}.{version // 100 % 100}"
+        return f"ranks_per_device: NCCL lets ranks share a device from 2.30 on, and this is {found}"
+    return None
+
+
+def _alike(case: Case, size: int) -> bool:
+    """Whether every rank's buffers are as long as any other's."""
+    collective = collective_of(case.collective, case.pattern, size)
+    return not (collective.rooted or collective.has_patterns or collective.timed_ranks >= 0)
+
+
+def _bound(method: Callable[..., Any] | None, words: list[int]) -> Callable[[], object]:
+    assert method is not None
     return lambda: method(*words)

@@ -3,8 +3,8 @@
 A signature names a C function and its arguments in words that the library's backend turns into 64-bit words; several
 calls are set apart by semicolons, and `0:` or `1:` before one limits it to the ranks of that role. `mpi` gives the
 blocking MPI function without its `MPI_` (the nonblocking and persistent ones follow from it), `python` the method of
-mpi4py's communicator, `nccl` NCCL's function without its `nccl`. An empty text means that the library has no such
-function; its backend then says so.
+mpi4py's communicator, `nccl` NCCL's function without its `nccl` (its communicator and stream come last). An empty text
+means that the library has no such function; its backend then says so.
 """
 
 from dataclasses import dataclass
@@ -33,6 +33,8 @@ class Entry:
     `in_place` names the argument that MPI replaces by MPI_IN_PLACE, and on which ranks: "send", "send at root",
     "recv at root", or nothing. `in_place_at_start`: MPI puts an in-place result at the start of the buffer, where NCCL
     leaves it at the rank's own block. `one_buffer`: the MPI function has one buffer, and so no out-of-place form.
+    `nccl_in_place`: NCCL takes it in place where the collective itself can be. `nccl` may be GROUPED; that is also what
+    is done where the loaded NCCL lacks the function.
     """
 
     collective: Collective
@@ -41,8 +43,12 @@ class Entry:
     nccl: str = ""
     in_place: str = "send"
     in_place_at_start: bool = False
+    nccl_in_place: bool = True
     one_buffer: bool = False
 
+
+GROUPED = "GroupStart; GroupEnd"
+"""NCCL has no function of its own: a group of sends and receives, as the layouts of the ranks have them."""
 
 _BLOCKS = "send count dtype recv count dtype"
 
@@ -59,25 +65,57 @@ TABLE = {
             Reduce(),
             mpi="Reduce send recv count dtype op root comm",
             python="Reduce send recv op root",
+            nccl="Reduce send recv count dtype op root comm stream",
             in_place="send at root",
         ),
         Entry(
             ReduceScatter(),
             mpi="Reduce_scatter_block send recv count dtype op comm",
             python="Reduce_scatter_block send recv op",
+            nccl="ReduceScatter send recv count dtype op comm stream",
             in_place_at_start=True,
         ),
-        Entry(AllGather(), mpi=f"Allgather {_BLOCKS} comm", python="Allgather send recv"),
-        Entry(Gather(), mpi=f"Gather {_BLOCKS} root comm", python="Gather send recv root", in_place="send at root"),
-        Entry(Scatter(), mpi=f"Scatter {_BLOCKS} root comm", python="Scatter send recv root", in_place="recv at root"),
         Entry(
-            Broadcast(), mpi="Bcast recv count dtype root comm", python="Bcast recv root", in_place="", one_buffer=True
+            AllGather(),
+            mpi=f"Allgather {_BLOCKS} comm",
+            python="Allgather send recv",
+            nccl="AllGather send recv count dtype comm stream",
         ),
-        Entry(AllToAll(), mpi=f"Alltoall {_BLOCKS} comm", python="Alltoall send recv"),
+        Entry(
+            Gather(),
+            mpi=f"Gather {_BLOCKS} root comm",
+            python="Gather send recv root",
+            nccl="Gather send recv count dtype root comm stream",
+            in_place="send at root",
+        ),
+        Entry(
+            Scatter(),
+            mpi=f"Scatter {_BLOCKS} root comm",
+            python="Scatter send recv root",
+            nccl="Scatter send recv count dtype root comm stream",
+            in_place="recv at root",
+        ),
+        Entry(
+            Broadcast(),
+            mpi="Bcast recv count dtype root comm",
+            python="Bcast recv root",
+            nccl="Broadcast send recv count dtype root comm stream",
+            in_place="",
+            one_buffer=True,
+        ),
+        Entry(
+            AllToAll(),
+            mpi=f"Alltoall {_BLOCKS} comm",
+            python="Alltoall send recv",
+            nccl="AlltoAll send recv count dtype comm stream",
+            nccl_in_place=False,
+        ),
         Entry(
             AllToAllV(),
             mpi="Alltoallv send sent sent_from dtype recv received received_from dtype comm",
             python="Alltoallv send recv",
+            nccl=GROUPED,
+            nccl_in_place=False,
         ),
         Entry(
             SendRecv(),
@@ -91,6 +129,8 @@ TABLE = {
             mpi="0: Send send count dtype last tag comm; 0: Recv recv count dtype last tag comm status; "
             "1: Recv recv count dtype first tag comm status; 1: Send send count dtype first tag comm",
             python="0: Send send last tag; 0: Recv recv last tag; 1: Recv recv first tag; 1: Send send first tag",
+            nccl="0: Send send count dtype last comm stream; 0: Recv recv count dtype last comm stream; "
+            "1: Recv recv count dtype first comm stream; 1: Send send count dtype first comm stream",
         ),
         Entry(Scan(), mpi="Scan send recv count dtype op comm", python="Scan send recv op"),
         Entry(Barrier(), mpi="Barrier comm", python="Barrier"),
@@ -136,6 +176,7 @@ def entry_named(name: str) -> Entry:
 
 
 __all__ = [
+    "GROUPED",
     "TABLE",
     "Collective",
     "Entry",

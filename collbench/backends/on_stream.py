@@ -1,0 +1,307 @@
+"""What all backends share whose operations are queued on a CUDA stream: how they are held, timed, captured, finished."""
+
+import ctypes
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collbench.backends.base import NO_STATUS, STATUS, Backend, BoundCall, Call, CallList, Steps, call_list
+from collbench.backends.cuda import DeviceMemory, Driver, device_index, device_name, free_bytes
+from collbench.backends.meeting import meeting_calls, meeting_step
+from collbench.backends.memory import GUARD_BYTES, Buffers, Memory, Region
+from collbench.collectives import Layout
+from collbench.dtypes import DTYPES, Dtype
+from collbench.errors import LibraryFailed
+from collbench.plan import Case
+from collbench.units import about
+from collbench.world import World
+
+_EVENTS = 64
+"""Pairs of events that the samples of a block rotate over; each is read once the block has ended."""
+_CAPTURED = 16
+"""Operations in a graph, where one set of buffers serves; as many as there are sets where there are more."""
+_WAIT_GEQ = 0  # CU_STREAM_WAIT_VALUE_GEQ
+_RELEASED = 1  # memset writes bytes, so the word becomes 0x01010101: at least this
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation on one set of buffers: as C calls, and as a Python program makes it. All of it is queued only."""
+
+    calls: Sequence[Call]
+    python: Sequence[Callable[[], object]] = ()
+    keep: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a backend makes of a case: an operation for each set of buffers, and what the row says of it."""
+
+    operations: list[Operation]
+    library_call: str
+    algorithm: str = ""
+    verdict: Call | None = None
+    """A call that says after each sample whether the device went wrong: not 0 where it did."""
+    close: Callable[[], None] = field(default=lambda: None)
+
+
+class OnStream(Backend):
+    """One process a device; each operation is queued on one stream, and ends when the device has finished it.
+
+    latency     The stream is held until all of the sample is queued, so the events around the operation lie as close as
+                the device puts them; where it cannot be held the row says stream_not_held.
+    throughput  Operations back to back between two readings of the host's clock.
+    graph       Some operations in a row, captured once, launched as one; held and timed as in latency.
+    """
+
+    def __init__(self, group: World) -> None:
+        import cupy
+
+        super().__init__(group)
+        self._cupy = cupy
+        # What can fail on one rank alone comes first; then all or none go on to what they do together.
+        first = group.first_problem(self._open_device())
+        if first is not None:
+            raise LibraryFailed(f"rank {first[0]} on {group.hosts[first[0]]}: {first[1]}")
+
+    def _open_device(self) -> str | None:
+        """Take this rank's device, streams and functions; what goes wrong, in words."""
+        try:
+            self._take_device()
+        except Exception as error:  # the driver's and CuPy's own types
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    def _take_device(self) -> None:
+        cupy = self._cupy
+        self._device = device_index(self.group)
+        cupy.cuda.Device(self._device).use()
+        self._driver = Driver()
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        # Verification has a stream of its own: on the operation's, it would wait for what nobody waited for.
+        self._verifying = cupy.cuda.Stream(non_blocking=True)
+        self._memset = ctypes.cast(ctypes.CDLL(None).memset, ctypes.c_void_p).value or 0
+        self._flag_memory = cupy.cuda.alloc_pinned_memory(64)
+        self._flag: NDArray[Any] = np.frombuffer(self._flag_memory, np.int32, 1)
+        self._flag[0] = _RELEASED
+        self._can_hold = self._wait_for_flag() == 0
+        self._stream.synchronize()
+
+    @property
+    def device(self) -> str:
+        return device_name(self._device)
+
+    @abstractmethod
+    def make(self, case: Case, count: int, layout: Layout, buffers: list[Buffers]) -> Made:
+        """Make the case's operation for each set of buffers."""
+
+    def memory_bytes(self, case: Case, layout: Layout) -> int:
+        return 0  # its buffers are the device's
+
+    def lacks(self, case: Case, layout: Layout) -> str | None:
+        need = super().memory_bytes(case, layout) * max(1, self.group.ranks_per_device)
+        free = free_bytes()
+        if need <= free:
+            return None
+        return f"device memory: the buffers need {about(need)}, and {about(free)} of {self.device} is free for them"
+
+    def refuse_mode(self, case: Case) -> str | None:
+        """Why the case's mode, call or meeting is not available on a stream."""
+        if case.call != "blocking":
+            return f"call {case.call}: what is queued on a stream is always asynchronous; use blocking"
+        if case.sync == "clock":
+            return "sync clock: not available; use library or dissemination"
+        return None
+
+    def bind(self, case: Case, count: int, layout: Layout) -> BoundCall:
+        buffers = [self.allocate(case, layout) for _ in range(case.buffers)]
+        try:
+            made = self.make(case, count, layout, buffers)
+            bound = BoundCall(buffers=buffers, library_call=made.library_call, algorithm=made.algorithm)
+            if case.mode != "graph":
+                self._bind_queued(bound, case, made, made.operations)
+        except BaseException:
+            for one in buffers:
+                one.close()
+            raise
+        held = bound.close
+
+        def close() -> None:
+            self._stream.synchronize()
+            held()
+            made.close()
+            for one in buffers:
+                one.close()
+
+        def prime() -> None:
+            # A first call loads kernels and sets up connections, which may wait for the whole device: on a stream that
+            # is held until the call has returned, that would be for ever; and while a stream is captured it may not be.
+            for operation in made.operations:
+                self._queue(operation, case.caller)
+            self._stream.synchronize()
+            if case.mode == "graph":
+                self._bind_graphs(bound, case, made)
+
+        bound.prime, bound.close = prime, close
+        bound.keep = (*bound.keep, self._flag, [operation.keep for operation in made.operations])
+        return bound
+
+    def close(self) -> None:
+        self._stream.synchronize()
+
+    def allocate(self, case: Case, layout: Layout) -> Buffers:
+        """One set of buffers on the device."""
+        dtype = DTYPES[case.dtype]
+        if case.placement == "in_place":
+            memory = self.memory(case, dtype, layout.in_place_length)
+            return Buffers(
+                Region(memory, layout.in_place_send, layout.send), Region(memory, layout.in_place_recv, layout.recv)
+            )
+        send, recv = self.memory(case, dtype, layout.send), self.memory(case, dtype, layout.recv)
+        return Buffers(Region(send, 0, layout.send), Region(recv, 0, layout.recv))
+
+    def memory(self, case: Case, dtype: Dtype, length: int) -> Memory:
+        """Memory of the kind that the case asks for."""
+        return DeviceMemory(dtype, length, self._verifying)
+
+    def _bind_graphs(self, bound: BoundCall, case: Case, made: Made) -> None:
+        """Capture the operations that one launch makes, and for verification each set's own."""
+        times = len(made.operations) * math.ceil(_CAPTURED / len(made.operations))
+        order = [made.operations[k % len(made.operations)] for k in range(times)]
+        bound.operations = times
+        bound.single = BoundCall(buffers=bound.buffers)
+        alone = [self._captured([operation], case.caller) for operation in made.operations]
+        self._bind_queued(bound.single, case, made, alone)
+        self._bind_queued(bound, case, made, [self._captured(order, case.caller)])
+
+    def _bind_queued(self, bound: BoundCall, case: Case, made: Made, operations: list[Operation]) -> None:
+        timer = None
+        if case.mode != "throughput":
+            timer = _Events(self._cupy, math.ceil(_EVENTS / len(operations)) * len(operations))
+            bound.device_times, bound.most_samples = timer.read, timer.pairs
+            if not self._can_hold:
+                bound.notes = ("stream_not_held",)
+        if case.caller == "compiled":
+            bound.meet, bound.run, bound.finish = self._lists(case, made, operations, timer)
+        else:
+            bound.steps = self._steps(case, made, operations, timer)
+        bound.keep = (*bound.keep, timer, [operation.keep for operation in operations])
+
+    def _lists(
+        self, case: Case, made: Made, operations: list[Operation], timer: "_Events | None"
+    ) -> tuple[CallList, CallList, CallList]:
+        run = []
+        for k in range(timer.pairs if timer else len(operations)):
+            calls = list(operations[k % len(operations)].calls)
+            if timer:
+                record = self._driver.address("cuEventRecord")
+                calls.insert(0, Call(record, (timer.start[k], self._stream.ptr)))
+                calls.append(Call(record, (timer.stop[k], self._stream.ptr)))
+                calls.append(Call(self._memset, (self._flag_address, _RELEASED, 4), NO_STATUS))
+            run.append(calls)
+        meet = meeting_calls(self.group, case.sync)
+        if timer and self._can_hold:
+            wait = Call(self._driver.address("cuStreamWaitValue32_v2"), self._wait_words())
+            meet = [Call(self._memset, (self._flag_address, 0, 4), NO_STATUS), wait, *meet]
+        finish = [Call(self._driver.address("cuStreamSynchronize"), (self._stream.ptr,))]
+        if made.verdict:
+            finish.append(made.verdict)
+        return call_list(meet), call_list(*run), call_list(finish)
+
+    def _steps(self, case: Case, made: Made, operations: list[Operation], timer: "_Events | None") -> Steps:
+        """The same through CuPy."""
+        rotations, stream, flag = len(operations), self._stream, self._flag
+        together, verdict = meeting_step(self.group, case.sync), made.verdict
+
+        def operate(k: int) -> None:
+            for call in operations[k % rotations].python:
+                call()
+
+        def finish(k: int) -> None:
+            stream.synchronize()
+            if verdict and (status := invoke(verdict)):
+                raise LibraryFailed(f"{made.library_call}: the device says {status}", status)
+
+        if timer is None:
+            return Steps(together, operate, finish)
+        events = timer
+
+        def meet(k: int) -> None:
+            if self._can_hold:
+                flag[0] = 0
+                self._wait_for_flag()
+            together(k)
+
+        def run(k: int) -> None:
+            events.start_events[k % events.pairs].record(stream)
+            operate(k)
+            events.stop_events[k % events.pairs].record(stream)
+            flag[0] = _RELEASED
+
+        return Steps(meet, run, finish)
+
+    def _captured(self, operations: list[Operation], caller: str) -> Operation:
+        """Several operations in a row as a graph; none of them runs here."""
+        with self._stream:
+            self._stream.begin_capture()
+            try:
+                for operation in operations:
+                    self._queue(operation, caller)
+            finally:
+                graph = self._stream.end_capture()
+        launch = Call(self._driver.address("cuGraphLaunch"), (int(graph.graphExec), self._stream.ptr))
+        return Operation([launch], [lambda: graph.launch(self._stream)], keep=(graph,))
+
+    def _queue(self, operation: Operation, caller: str) -> None:
+        """Queue an operation once, outside of any measurement."""
+        if caller == "python":
+            for step in operation.python:
+                step()
+            return
+        for call in operation.calls:
+            if status := invoke(call):
+                raise LibraryFailed(f"{self.name}: a call that was queued before sampling got status {status}", status)
+
+    @property
+    def _flag_address(self) -> int:
+        return int(self._flag.ctypes.data)
+
+    def _wait_words(self) -> tuple[int, ...]:
+        # Pinned memory has one address for host and device (unified addressing).
+        return self._stream.ptr, self._flag_address, _RELEASED, _WAIT_GEQ
+
+    def _wait_for_flag(self) -> int:
+        """Queue a wait for the flag; the status, by which a device says that it cannot."""
+        return self._driver.call("cuStreamWaitValue32_v2", *self._wait_words())
+
+
+def invoke(call: Call) -> int:
+    """Make a call once, as the compiled loop would; its masked result."""
+    prototype = ctypes.CFUNCTYPE(ctypes.c_uint64, *[ctypes.c_uint64] * len(call.words))
+    return int(prototype(call.address)(*[word & 0xFFFFFFFFFFFFFFFF for word in call.words])) & call.mask
+
+
+class _Events:
+    """Pairs of events; each pair is of one rotation."""
+
+    def __init__(self, cupy: Any, pairs: int) -> None:
+        self.pairs = pairs
+        self.start_events = [cupy.cuda.Event() for _ in range(pairs)]
+        self.stop_events = [cupy.cuda.Event() for _ in range(pairs)]
+        self.start = [int(event.ptr) for event in self.start_events]
+        self.stop = [int(event.ptr) for event in self.stop_events]
+        self._elapsed = cupy.cuda.get_elapsed_time
+
+    def read(self, first: int, samples: int) -> NDArray[np.int64]:
+        """Nanoseconds of the samples of the block that began with iteration `first`."""
+        pairs = ((first + sample) % self.pairs for sample in range(samples))
+        elapsed_ms = [self._elapsed(self.start_events[k], self.stop_events[k]) for k in pairs]
+        return np.array([round(1e6 * milliseconds) for milliseconds in elapsed_ms], np.int64)
+
+
+__all__ = ["GUARD_BYTES", "STATUS", "Made", "OnStream", "Operation", "invoke"]
