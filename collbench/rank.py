@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collbench.results import RunFolder
     from collbench.scenario import Scenario
     from collbench.timing import Sampled
+    from collbench.topology import Group
     from collbench.world import World
 
 START_TIMEOUT_S = 120.0
@@ -153,6 +154,7 @@ def _run(
 
     gc.freeze()
     gc.enable()
+    world = replace(world, ranks_per_device=job.scenario.measure.ranks_per_device)
     plan = _plan(job, options, world)
     launch = _Launch(options, job, folder, world, plan)
     world.from_root(launch.begin)
@@ -171,6 +173,7 @@ def _run(
         announce=launch.announce,
         record=launch.record,
         keep_samples=launch.keep_samples if job.scenario.measure.samples else None,
+        done=_done_in(job),
     )
     statuses = runner.run(plan)
     watchdog.enter("end", STOP_TIMEOUT_S)
@@ -223,9 +226,19 @@ def _plan(job: _Job, options: RankOptions, world: "World") -> "Plan":
         launch=job.launch,
         launches=options.launches,
     )
-    return replace(
-        plan, cases=tuple(case for case in plan.cases if (case.case_id, "world", job.launch) not in job.done)
-    )
+    left = [case for case in plan.cases if not _is_done(case, world.hosts, _done_in(job))]
+    return replace(plan, cases=tuple(left))
+
+
+def _done_in(job: _Job) -> frozenset[tuple[str, str]]:
+    """The rows that this launch has already, by case and group."""
+    return frozenset((case_id, group) for case_id, group, launch in job.done if launch == job.launch)
+
+
+def _is_done(case: "Case", hosts: tuple[str, ...], done: frozenset[tuple[str, str]]) -> bool:
+    from collbench.topology import group_names
+
+    return bool(done) and all((case.case_id, name) in done for name in group_names(case.topology, hosts))
 
 
 def default_backend(world: "World") -> str:
@@ -254,10 +267,12 @@ class _Launch:
         from collbench.clock import measure_clock
         from collbench.provenance import collect_rank, summarise
         from collbench.runner import Place
+        from collbench.topology import group_names
 
         self._folder = _LOCKED[0] if world.rank == 0 else folder
         self._world, self._job, self._plan = world, job, plan
         self._rows, self._began_at = 0, 0.0
+        self._total = sum(len(group_names(case.topology, world.hosts)) for case in plan.cases)
         self._books = threading.Lock()
         ranks = world.all_gather((collect_rank(), measure_clock()))
         self.clock = max((clock for _, clock in ranks), key=lambda clock: clock.floor_s)
@@ -290,31 +305,33 @@ class _Launch:
         )
         self._began_at = time.monotonic()
 
-    def announce(self, base: dict[str, Any]) -> None:
-        """A case begins."""
-        from collbench.faults import pending_case
+    def announce(self, bases: list[dict[str, Any]]) -> None:
+        """A case begins on some groups of ranks."""
+        from collbench.faults import pending_rows
 
         with self._books:
-            self._folder.set_pending(pending_case(self._job.start, base))
-        done, total = self._rows, len(self._plan.cases)
+            self._folder.set_pending(pending_rows(self._job.start, bases))
+        done, total = self._rows, self._total
         spent = time.monotonic() - self._began_at
         left = spent / done * (total - done) if done else None
-        self._table.progress(done, total, left, f"{base['collective']} {base['requested_bytes']} B")
+        self._table.progress(done, total, left, f"{bases[0]['collective']} {bases[0]['requested_bytes']} B")
 
-    def keep_samples(self, case: "Case", sampled: "Sampled") -> None:
+    def keep_samples(self, case: "Case", group: "Group", sampled: "Sampled") -> None:
         """A case has its samples."""
         from collbench import samples
 
-        if sampled.durations_s.size:
-            samples.write(self._folder.path, self._job.launch, case.case_id, "world", self._world.ranks, sampled)
+        samples.write(self._folder.path, self._job.launch, case.case_id, group.name, group.ranks, sampled)
 
-    def record(self, record: "Record") -> None:
-        """A case has its row."""
+    def record(self, records: list["Record"]) -> None:
+        """A case has the rows of some groups."""
+        done = _done_in(self._job)
+        new = [record for record in records if (record.case_id, record.group) not in done]
         with self._books:
-            self._folder.append([record])
+            self._folder.append(new)
             self._folder.clear_pending()
-        self._rows += 1
-        self._table.row(record)
+        self._rows += len(new)
+        for record in new:
+            self._table.row(record)
 
     def end(self, code: int) -> None:
         """All cases have their rows."""

@@ -93,7 +93,8 @@ _WHERE_VARYING = {
     "buffer": _attribute("buffer", 8),
     "buffers": _attribute("buffers", 7, left=False),
     "pages": _attribute("pages", 8),
-    "pattern": _attribute("pattern", 10),
+    "pattern": _attribute("pattern", 15),
+    "neighbour": _attribute("neighbour", 11),
 }
 _MEASURED = (
     _duration("time", "time_p50_s"),

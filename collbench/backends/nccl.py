@@ -204,9 +204,7 @@ class Nccl(OnStream):
             "stream": self._stream.ptr,
         }
 
-    def _exchange(
-        self, case: Case, count: int, layout: Layout, one: Buffers
-    ) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def _exchange(self, case: Case, count: int, layout: Layout, one: Buffers) -> Iterator[tuple[str, tuple[int, ...]]]:
         """The collective as a group of sends and receives: who gets what stands in the ranks' layouts."""
         rank, size = self.group.rank, self.group.size
         collective = collective_of(case.collective, case.pattern, size)

@@ -1,4 +1,4 @@
-"""What all backends share whose operations are queued on a CUDA stream: how they are held, timed, captured, finished."""
+"""What backends share whose operations are queued on a CUDA stream: how they are held, timed, captured and finished."""
 
 import ctypes
 import math

@@ -65,6 +65,10 @@ class Collective(ABC):
     rooted: ClassVar[bool] = False
     has_data: ClassVar[bool] = True
     has_patterns: ClassVar[bool] = False
+    is_kernel: ClassVar[bool] = False
+    """One of our own device kernels, and no collective of a library."""
+    ways: ClassVar[tuple[str, ...]] = ()
+    """What the pattern of a kernel may be."""
     least_ranks: ClassVar[int] = 1
     timed_ranks: ClassVar[int] = WHOLE
     """How many of the group's first ranks give the sample; WHOLE for all of them."""
