@@ -343,9 +343,7 @@ class Runner:
         durations = sampled.device_s if sampled.device_s is not None else sampled.durations_s
         enqueued, hosted = sampled.enqueue_s, sampled.durations_s
         if collective.timed_ranks >= 0:
-            durations, enqueued, hosted = (
-                one[: collective.timed_ranks] for one in (durations, enqueued, hosted)
-            )
+            durations, enqueued, hosted = (one[: collective.timed_ranks] for one in (durations, enqueued, hosted))
         worst = durations.max(axis=0) / collective.operations_per_iteration
         step_s = self.clock.step_s / sampled.batch / collective.operations_per_iteration
         summary = summarise(worst, step_s)
@@ -383,6 +381,7 @@ class Runner:
             "time_mean_s": summary.mean_s,
             "enqueue_p50_s": float(np.median(enqueued.max(axis=0))) / collective.operations_per_iteration,
             "device_p50_s": float(np.median(worst)) if by_device else None,
+            "stream_sync_p50_s": bound.stream_sync_s,
             "host_p50_s": float(np.median(hosted.max(axis=0))) / collective.operations_per_iteration,
             "algbw_GBps": algbw,
             "busbw_GBps": algbw * factor if algbw is not None and factor is not None else None,

@@ -57,8 +57,8 @@ class Sweep:
     """A cross product of axes, less what `include` leaves out and `exclude` names.
 
     `sizes` are bytes, each once, in the order of the file; empty where every collective is a barrier. `roots` are rank
-    numbers as text, or "all". Of kind "kernel" `collectives` are kernels, and `patterns` their ways (none: all that each
-    has). `matrix[i][j]` is the relative weight of what rank i sends to rank j in all_to_all_v.
+    numbers as text, or "all". Of kind "kernel" `collectives` are kernels, and `patterns` their ways (none: all
+    of each). `matrix[i][j]` is the relative weight of what rank i sends to rank j in all_to_all_v.
     """
 
     kind: str = "collective"

@@ -255,7 +255,9 @@ class SweepTable(Table):
     )
     collectives: Many[values.Collective] = _optional("collectives", "What is measured.", min_length=1)
     kernels: Many[values.Kernel] = _optional("kernels", "For kind kernel: which of our own are measured.", min_length=1)
-    ways: Many[values.Way] = _optional("ways", "For kind kernel: how; all that each kernel has if left out.", min_length=1)
+    ways: Many[values.Way] = _optional(
+        "ways", "For kind kernel: how; all that each kernel has if left out.", min_length=1
+    )
     dtypes: Many[values.ElementType] = _axis("dtypes", "Element types.")
     operations: Many[values.Operation] = _axis("operations", "Reduction operations.")
     roots: Many[values.Root] = _axis("roots", "Root ranks, or all for each in turn.")

@@ -221,12 +221,28 @@ WRONG = {
     ),
     "sweep of numbers": (f"{HEAD}sweep = [3]", "sweep[0]: got 3, expected a table; write [[sweep]]"),
     "unknown kind": (
-        f'{LEAST}kind = "kernel"',
-        'sweep[0].kind: got "kernel", expected "collective"; write e.g. kind = "collective"',
+        f'{LEAST}kind = "kernels"',
+        'sweep[0].kind: got "kernels", expected one of collective, kernel; did you mean kernel?',
+    ),
+    "kernels without their kind": (
+        f'{LEAST}kernels = ["copy"]',
+        'sweep[0].kernels: got ["copy"], expected none without kind = "kernel"; remove kernels',
+    ),
+    "no kernel named": (
+        f'{HEAD}[[sweep]]\nkind = "kernel"\nsizes = ["8 B"]',
+        'sweep[0].kernels: got nothing, expected at least one kernel; write e.g. kernels = ["copy"]',
+    ),
+    "kernels without sizes": (
+        f'{HEAD}[[sweep]]\nkind = "kernel"\nkernels = ["copy"]',
+        f"sweep[0].sizes: got nothing, expected sizes for the kernels; {SIZES_EXAMPLE}",
+    ),
+    "collectives among kernels": (
+        f'{HEAD}[[sweep]]\nkind = "kernel"\nkernels = ["copy"]\ncollectives = ["scan"]\nsizes = ["8 B"]',
+        'sweep[0].collectives: got ["scan"], expected none with kind = "kernel"; remove collectives',
     ),
     "no collective named": (
         f'{HEAD}[[sweep]]\nsizes = ["8 B"]',
-        'sweep[0].collectives: got nothing, expected a value; write e.g. collectives = ["all_reduce"]',
+        'sweep[0].collectives: got nothing, expected at least one collective; write e.g. collectives = ["all_reduce"]',
     ),
     "unknown collective": (
         LEAST.replace("all_reduce", "ALL-REDUCE"),

@@ -14,6 +14,8 @@ DEFAULT = "default"
 TABLE = {
     "mpi": "collbench.backends.mpi:Mpi",
     "nccl": "collbench.backends.nccl:Nccl",
+    "mpi_cuda": "collbench.backends.mpi_cuda:MpiCuda",
+    "staged": "collbench.backends.staged:Staged",
     "loopback": "collbench.backends.loopback:Loopback",
 }
 

@@ -92,6 +92,8 @@ class BoundCall:
     """What must have happened once before the first sample; collective over the group."""
     close: Callable[[], None] = lambda: None
     keep: tuple[object, ...] = ()
+    stream_sync_s: float | None = None
+    """Median cost of synchronising the stream, idle, before each operation; no part of its time."""
     operations: int = 1
     """How many operations one iteration makes (those of a captured graph)."""
     single: "BoundCall | None" = None

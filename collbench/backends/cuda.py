@@ -138,6 +138,11 @@ class DeviceMemory(Memory):
     def address(self) -> int:
         return int(self._all.data.ptr) + GUARD_BYTES
 
+    @property
+    def array(self) -> Any:
+        """The data without the guards, as unsigned words; a cupy.ndarray."""
+        return self._part(0, self.length)
+
     def fill(self, start: int, length: int, words: Words, index: int, *, inverted: bool = False) -> None:
         from collbench.kernels import pattern_cuda
 

@@ -3,12 +3,14 @@
 import contextlib
 import mmap
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collbench.collectives.base import Layout
 from collbench.dtypes import Dtype
 
 GUARD_BYTES = 4096
@@ -62,13 +64,17 @@ class HostMemory(Memory):
     def __init__(self, dtype: Dtype, length: int, pages: str = "default") -> None:
         super().__init__(dtype, length)
         size = 2 * GUARD_BYTES + length * dtype.itemsize
+        self._all: NDArray[Any] = np.frombuffer(self._taken(size, pages), np.dtype(dtype.view), size // dtype.itemsize)
+
+    def _taken(self, size: int, pages: str) -> Any:
+        """Take memory from the system: something that numpy makes an array of."""
         # MAP_PRIVATE: Python's default is a shared mapping, which the kernel never backs with huge pages.
         self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if pages == "huge":
             self._map.madvise(mmap.MADV_HUGEPAGE)
         elif pages == "small":
             self._map.madvise(mmap.MADV_NOHUGEPAGE)
-        self._all: NDArray[Any] = np.frombuffer(self._map, np.dtype(dtype.view))
+        return self._map
 
     @property
     def array(self) -> NDArray[Any]:
@@ -138,3 +144,14 @@ class Buffers:
         """Free them."""
         for memory in self.memories:
             memory.close()
+
+
+def buffers_of(placement: str, layout: Layout, dtype: Dtype, take: Callable[[Dtype, int], Memory]) -> Buffers:
+    """Make one set of buffers for a placement: two memories, or one with both regions in it."""
+    if placement == "in_place":
+        memory = take(dtype, layout.in_place_length)
+        return Buffers(
+            Region(memory, layout.in_place_send, layout.send), Region(memory, layout.in_place_recv, layout.recv)
+        )
+    send, recv = take(dtype, layout.send), take(dtype, layout.recv)
+    return Buffers(Region(send, 0, layout.send), Region(recv, 0, layout.recv))
