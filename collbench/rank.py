@@ -1,5 +1,6 @@
 """What each process of a launch does: come up, learn the plan from rank 0, run it, go down."""
 
+import faulthandler
 import gc
 import os
 import sys
@@ -105,6 +106,8 @@ def main(options: RankOptions) -> int:
     sys.stdout.flush()
     stop_world(world)
     watchdog.stop()
+    # Nobody watches what the libraries do when the interpreter ends; this is C, and needs nobody.
+    faulthandler.dump_traceback_later(STOP_TIMEOUT_S, exit=True)
     return code
 
 
@@ -283,7 +286,10 @@ class _Launch:
             from collbench.table import Table, varying
 
             watched = True if os.environ.get(TERMINAL) else None
-            self._table = Table(sys.stdout, varying(plan.cases), quiet=options.quiet, terminal=watched)
+            columns = varying(plan.cases)
+            if any(case.topology != "world" for case in plan.cases):
+                columns = (*columns, "group", "ranks")
+            self._table = Table(sys.stdout, columns, quiet=options.quiet, terminal=watched)
 
     def begin(self) -> None:
         """Write down what runs where, and open the table."""

@@ -82,6 +82,7 @@ class Runner:
         self.watchdog.enter("close", self.scenario.measure.timeout_s)
         self._close_groups()
         for backend in self._opened.values():
+            self.watchdog.libraries.remove(backend)
             backend.close()
         return self.world.broadcast(statuses)
 
@@ -228,7 +229,10 @@ class Runner:
         if key not in self._grouped:
             number = next((i for i, group in enumerate(groups) if self.world.rank in group.ranks), -1)
             group = self.world.part(groups[number].ranks if number >= 0 else (), number)
-            self._grouped[key] = group, self._together(self.world, lambda: parent.for_group(group, number))
+            opened = self._together(self.world, lambda: parent.for_group(group, number))
+            if opened is not None:
+                self.watchdog.libraries.append(opened)
+            self._grouped[key] = group, opened
         return self._grouped[key]
 
     def _backend(self, name: str) -> Backend:
@@ -242,11 +246,13 @@ class Runner:
             raise CannotRun(str(self._refusals[name]))
         if name not in self._opened:
             self._opened[name] = self._together(self.world, lambda: kind(self.world))
+            self.watchdog.libraries.append(self._opened[name])
         return self._opened[name]
 
     def _close_groups(self) -> None:
         for group, backend in self._grouped.values():
             if backend is not None:
+                self.watchdog.libraries.remove(backend)
                 backend.close()
             if group is not None:
                 group.comm.Free()

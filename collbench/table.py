@@ -81,7 +81,7 @@ _WHERE_VARYING = {
     "collective": _attribute("collective", 15),
     "backend": _attribute("backend", 9),
     "variant": _attribute("variant", 12),
-    "topology": _attribute("topology", 10),
+    "topology": _attribute("topology", 14),
     "group": _attribute("group", 10),
     "ranks": _attribute("ranks", 5, left=False),
     "call": _attribute("call", 12),

@@ -35,6 +35,15 @@ def driver_problem() -> str | None:
     return None
 
 
+def visible_devices() -> int:
+    """How many devices this process sees, by the driver alone; 0 where there is none to ask."""
+    if driver_problem() is not None:
+        return 0
+    count = ctypes.c_int()
+    ctypes.CDLL("libcuda.so.1").cuDeviceGetCount(ctypes.byref(count))
+    return count.value
+
+
 def device_index(world: World) -> int:
     """Which visible device is this rank's: by its number on the host, or the only one where each rank sees its own."""
     import cupy
