@@ -1,9 +1,13 @@
 """What each process of a launch does: come up, learn the plan from rank 0, run it, go down."""
 
+import atexit
 import faulthandler
 import gc
+import importlib.util
 import os
+import shutil
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -16,6 +20,7 @@ from collbench.errors import CollbenchError, UsageError
 from collbench.watchdog import Watchdog, block_signals
 
 if TYPE_CHECKING:
+    from collbench.choices import Choices
     from collbench.plan import Case, Plan
     from collbench.record import Record
     from collbench.results import RunFolder
@@ -50,6 +55,8 @@ class RankOptions:
     launch: int = 0
     launches: int = 1
     quiet: bool = False
+    choices: bool = False
+    """Nothing is timed: the libraries are asked what they choose, for the launches that follow."""
 
 
 _BESIDE = ("collbench.kernels.call_loop", "collbench.kernels.pattern", "collbench.runner")
@@ -153,13 +160,17 @@ def _run(
     folder = RunFolder(job.folder)
     watchdog.on_fault = _keep_fault(job.folder, job.start)
     wait_for_imports()
+    from collbench.choices import load as load_choices
     from collbench.runner import Runner, exit_code
 
     gc.freeze()
     gc.enable()
     world = replace(world, ranks_per_device=job.scenario.measure.ranks_per_device)
+    _set_up_nccl(job, options, world)
     plan = _plan(job, options, world)
     launch = _Launch(options, job, folder, world, plan)
+    if options.choices:
+        return _choose(launch, job, options, world, watchdog, plan)
     world.from_root(launch.begin)
     if world.rank == 0:
         watchdog.on_fault = launch.closing_the_books(watchdog.on_fault)
@@ -177,6 +188,7 @@ def _run(
         record=launch.record,
         keep_samples=launch.keep_samples if job.scenario.measure.samples else None,
         done=_done_in(job),
+        choices=world.from_root(lambda: load_choices(folder.path, options.variant)),
     )
     statuses = runner.run(plan)
     watchdog.enter("end", STOP_TIMEOUT_S)
@@ -186,8 +198,48 @@ def _run(
     return 0 if LAUNCHED in os.environ else code
 
 
+def _choose(
+    launch: "_Launch", job: _Job, options: RankOptions, world: "World", watchdog: Watchdog, plan: "Plan"
+) -> int:
+    """Ask the libraries what they choose, and keep it for the launches that follow."""
+    from collbench.runner import Runner
+
+    runner = Runner(
+        world=world,
+        watchdog=watchdog,
+        scenario=job.scenario,
+        clock=launch.clock,
+        place=launch.place,
+        run_id=launch.run_id,
+        launch=job.launch,
+        announce=lambda bases: None,
+        record=lambda records: None,
+    )
+    choices = runner.choose(plan)
+    world.from_root(lambda: launch.keep_choices(options.variant, choices))
+    return 0
+
+
+def _set_up_nccl(job: _Job, options: RankOptions, world: "World") -> None:
+    """Say to NCCL, before it is loaded, where it writes its log, and that ranks may share a device."""
+    if importlib.util.find_spec("cupy") is None:
+        return
+    from collbench import nccl_log
+
+    logs = job.folder / "nccl"
+    try:
+        logs.mkdir(exist_ok=True)
+    except OSError:  # on another host, without the run's file system
+        logs = Path(tempfile.mkdtemp(prefix="collbench-nccl-"))
+        atexit.register(shutil.rmtree, logs, ignore_errors=True)
+    os.environ.update(nccl_log.settings(logs, os.environ, tuning=options.choices))
+    if world.ranks_per_device > 1:
+        os.environ.setdefault("NCCL_MULTI_RANK_GPU_ENABLE", "1")
+
+
 def _job(options: RankOptions, world: "World", scenario: "Scenario") -> _Job:
     """Rank 0: make or open the run folder."""
+    from collbench.runner import verdict
     from collbench.runs import begin_or_open_run, drop_unfinished
 
     names = [variant.name for variant in scenario.variants]
@@ -204,7 +256,7 @@ def _job(options: RankOptions, world: "World", scenario: "Scenario") -> _Job:
     begun = os.environ.get(LAUNCHED) or options.resume
     if options.resume:
         drop_unfinished(folder)
-    done = {(row.case_id, row.group or "", row.launch): row.status for row in folder.read()}
+    done = {(row.case_id, row.group or "", row.launch): verdict(row) for row in folder.read()}
     if not begun and any(launch == options.launch for _, _, launch in done):
         raise UsageError(
             f"{folder.path}: got launch {options.launch}, which this run has already; "
@@ -310,6 +362,18 @@ class _Launch:
             f"{world.library or 'no MPI'}; launch {self._job.launch}"
         )
         self._began_at = time.monotonic()
+
+    @property
+    def run_id(self) -> str:
+        """Name of the run folder."""
+        return self._folder.run_id
+
+    def keep_choices(self, variant: str, choices: "Choices") -> None:
+        """What the libraries choose is known."""
+        from collbench import choices as kept
+
+        kept.keep(self._folder.path, variant, choices)
+        self._folder.write_ending(self._job.start, 0)
 
     def announce(self, bases: list[dict[str, Any]]) -> None:
         """A case begins on some groups of ranks."""

@@ -58,7 +58,7 @@ class Record:
     variant: str | None = column("", "named set of environment settings that the launch ran with")
     case_id: str = identity("short digest of the axes of the case; the same on every machine")
     status: str = identity("ok, wrong, skipped, failed or timeout")
-    reason: str | None = column("", "one sentence: why the row is not ok")
+    reason: str | None = column("", "one sentence: why the row is not ok, or not what was expected")
     notes: str | None = column("", "flags in words, separated by spaces, such as timer_floor, noisy, throttled")
 
     backend: str | None = column("", "backend that ran the case, such as mpi or nccl")

@@ -1,8 +1,9 @@
 """Runs a plan on every rank: prepare -> warm up -> sample -> verify -> record, one case after the other."""
 
+import contextlib
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,18 +18,23 @@ from collbench.clock import Clock
 from collbench.collectives import Collective, Layout, Shape, collective_of
 from collbench.dtypes import DTYPES
 from collbench.errors import CannotRun, CollbenchError, UsageError
+from collbench.nccl_log import Choice
 from collbench.pattern import Pattern
-from collbench.plan import Case, Plan
+from collbench.plan import Case, Plan, spoken
 from collbench.record import Record
 from collbench.scenario import Scenario
 from collbench.stats import slowest_rank, summarise
 from collbench.timing import Sampled, sample
 from collbench.topology import Group, Round, rounds, unfit
+from collbench.transports import expected
 from collbench.verify import Check, Damage, check_case
 from collbench.watchdog import Watchdog
 from collbench.world import World
 
 T = TypeVar("T")
+
+UNEXPECTED = "unexpected_transport"
+"""The note of a row whose data did not go by the transport that the scenario expects."""
 
 Outcome = tuple[str, dict[str, Any], Sampled | None]
 """The status of a row, what it says besides, and the samples where they are kept; whole on a group's rank 0."""
@@ -64,6 +70,8 @@ class Runner:
     record: Callable[[list[Record]], None]
     keep_samples: Callable[[Case, Group, Sampled], None] | None = None
     done: frozenset[tuple[str, str]] = frozenset()
+    choices: Mapping[tuple[str, str], Choice] = field(default_factory=dict)
+    """What libraries said that they choose, by the case's `spoken_id` and group; the same on every rank."""
     _opened: dict[str, Backend] = field(default_factory=dict)
     _grouped: dict[tuple[str, Round], tuple[World | None, Backend | None]] = field(default_factory=dict)
     _topology: str = "world"
@@ -79,12 +87,41 @@ class Runner:
                 f"{self.world.hosts[0]}; the hosts must have the same version of collbench"
             )
         statuses = [status for case in plan.cases for status in self._case(case)]
+        self._close()
+        return self.world.broadcast(statuses)
+
+    def _close(self) -> None:
         self.watchdog.enter("close", self.scenario.measure.timeout_s)
         self._close_groups()
         for backend in self._opened.values():
             self.watchdog.libraries.remove(backend)
             backend.close()
-        return self.world.broadcast(statuses)
+
+    def choose(self, plan: Plan) -> dict[tuple[str, str], Choice]:
+        """Run each case's operation once, untimed, and hear what its library chose; on rank 0. Collective."""
+        found: dict[tuple[str, str], Choice] = {}
+        for case in dict.fromkeys(spoken(case) for case in plan.cases if backend_named(case.backend).tells_choices):
+            self.watchdog.enter("choose", self.scenario.measure.timeout_s, case.label, case.case_id)
+            with contextlib.suppress(CollbenchError):  # the same on every rank; the timed launch says it
+                for groups in rounds(case.topology, self.world.hosts):
+                    outcomes = self.world.gather(self._on_groups(case, groups, self._overhear)) or []
+                    for group in groups if outcomes else ():
+                        if (choice := outcomes[group.ranks[0]][1].get("choice")) is not None:
+                            found[case.case_id, group.name] = choice
+            self._close_groups()
+        self._close()
+        return found
+
+    def _overhear(self, point: "Point") -> Outcome:
+        """Hear what the library chooses for one case on this rank's group."""
+        bound = self._together(point.group, lambda: point.backend.bind(point.case, point.shape.count, point.layout))
+        try:
+            choice = self._alone(
+                lambda: point.backend.overheard(point.case, point.shape.size_bytes, lambda: bound.prime())
+            )
+        finally:
+            bound.close()
+        return "ok", {"choice": choice}, None
 
     def _case(self, case: Case) -> list[str]:
         """Measure a case on each round of its topology's groups; the statuses of the rows."""
@@ -113,7 +150,7 @@ class Runner:
         outcome: Outcome = ("skipped", {"reason": reason}, None)
         if reason is None:
             try:
-                outcome = self._on_groups(case, groups)
+                outcome = self._on_groups(case, groups, self._measured)
             except CollbenchError as error:  # the same on every rank
                 outcome = _unmeasured(error)
         self.watchdog.enter("record", timeout_s, case.label, case.case_id)
@@ -124,9 +161,10 @@ class Runner:
         def write() -> None:
             assert outcomes is not None
             found = [outcomes[group.ranks[0] if len(outcomes) > 1 and group.ranks else 0] for group in groups]
-            statuses.extend(status for status, _, _ in found)
-            rows = zip(bases, found, strict=True)
-            self.record([Record(**(base | values | {"status": status})) for base, (status, values, _) in rows])
+            pairs = zip(bases, found, strict=True)
+            rows = [Record(**(base | values | {"status": status})) for base, (status, values, _) in pairs]
+            statuses.extend(verdict(row) for row in rows)
+            self.record(rows)
             if self.keep_samples is not None:
                 for group, (_, _, sampled) in zip(groups, found, strict=True):
                     if sampled is not None:
@@ -136,20 +174,21 @@ class Runner:
         self.world.from_root(write)
         return statuses
 
-    def _on_groups(self, case: Case, groups: Round) -> Outcome:
-        """Measure a case on this rank's group, beside the others; an error that it raises is every rank's."""
+    def _on_groups(self, case: Case, groups: Round, work: Callable[["Point"], Outcome]) -> Outcome:
+        """Do the work of a case on this rank's group, beside the others; an error that it raises is every rank's."""
         group, backend = self._group_and_backend(case, groups)
         point: Point | None = None
         outcome: Outcome = ("skipped", {}, None)
         if group is not None and backend is not None:
             try:
-                point = self._point(case, group, backend)
+                name = next(one.name for one in groups if self.world.rank in one.ranks)
+                point = self._point(case, name, group, backend)
             except CollbenchError as error:
                 outcome = _unmeasured(error)
         self._fits(backend.memory_bytes(case, point.layout) if backend is not None and point is not None else 0)
         if point is not None:
             try:
-                outcome = self._measured(point)
+                outcome = work(point)
             except CollbenchError as error:  # the same on every rank of the group: see _together
                 outcome = _unmeasured(error)
         elif group is None:
@@ -161,7 +200,7 @@ class Runner:
             self.world.meet_quietly()
         return outcome
 
-    def _point(self, case: Case, group: World, backend: Backend) -> "Point":
+    def _point(self, case: Case, name: str, group: World, backend: Backend) -> "Point":
         """What a case is on a group; CannotRun says why it cannot run there."""
         if case.root and int(case.root) >= group.size:
             raise CannotRun(f"root {case.root}: the group has ranks 0 to {group.size - 1}")
@@ -177,7 +216,7 @@ class Runner:
         problem = group.first_problem(backend.lacks(case, layout))
         if problem is not None:
             raise CannotRun(_on_rank(problem, group))
-        return Point(case, group, backend, collective, shape, layout)
+        return Point(case, name, group, backend, collective, shape, layout)
 
     def _measured(self, point: "Point") -> Outcome:
         measure, case, group, backend = self.scenario.measure, point.case, point.group, point.backend
@@ -208,7 +247,9 @@ class Runner:
                 return "failed", known | {"reason": reason}, None
             kept = sampled if self.keep_samples is not None and sampled.durations_s.size else None
             denied = group.gather(noise.denied(before, noise.read()))
+            known |= {"algorithm": bound.algorithm or None} | backend.chosen(self._choice(point))
             values = known | self._figures(point, bound, sampled, max(denied or [0.0]))
+            values |= self._expectation(point, values)
             if not (measure.verify and bound.buffers):
                 return "ok", values, kept
             self.watchdog.enter("verify", measure.timeout_s, case.label, case.case_id)
@@ -219,6 +260,18 @@ class Runner:
             return "ok", values | wrong, kept
         finally:
             bound.close()
+
+    def _expectation(self, point: "Point", values: dict[str, Any]) -> dict[str, Any]:
+        """What the row says where the transport is not the one that the scenario expects."""
+        wanted, found = self.scenario.expect.transport, str(values.get("transport") or "")
+        hosts = len(set(point.group.hosts))
+        if wanted is None or point.group.size == 1 or expected(wanted, found, hosts):
+            return {}
+        notes = " ".join(filter(None, (values.get("notes"), UNEXPECTED)))
+        return {"notes": notes, "reason": f"transport: got {found or 'none that is known'}, expected {wanted}"}
+
+    def _choice(self, point: "Point") -> Choice | None:
+        return self.choices.get((spoken(point.case).case_id, point.name))
 
     def _group_and_backend(self, case: Case, groups: Round) -> tuple[World | None, Backend | None]:
         """Return this rank's group of a round and the backend opened for it; collective over the world."""
@@ -369,7 +422,6 @@ class Runner:
         factor = collective.bus_factor(point.group.size)
         return {
             "notes": " ".join(notes) or None,
-            "algorithm": bound.algorithm or None,
             "warmup_iterations": sampled.warmup_iterations,
             "iterations": summary.count * sampled.batch,
             "batch": sampled.batch,
@@ -401,6 +453,8 @@ class Point:
     """One case on one group of ranks: with what, and how much."""
 
     case: Case
+    name: str
+    """Of the group."""
     group: World
     backend: Backend
     collective: Collective
@@ -436,9 +490,14 @@ def _unmeasured(error: CollbenchError) -> Outcome:
     return status, {"reason": str(error)}, None
 
 
-def exit_code(statuses: list[str]) -> int:
-    """Return the exit code of a launch by the statuses of its rows."""
-    for status, code in (("wrong", 3), ("timeout", 4), ("failed", 1)):
-        if status in statuses:
+def verdict(row: Record) -> str:
+    """Return what a row counts as: its status, or that it is not what the scenario expects."""
+    return "unexpected" if row.status == "ok" and UNEXPECTED in (row.notes or "").split() else row.status
+
+
+def exit_code(verdicts: list[str]) -> int:
+    """Return the exit code of a launch by the verdicts on its rows."""
+    for status, code in (("wrong", 3), ("timeout", 4), ("failed", 1), ("unexpected", 5)):
+        if status in verdicts:
             return code
-    return 0 if "ok" in statuses or not statuses else 7
+    return 0 if "ok" in verdicts or not verdicts else 7

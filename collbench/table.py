@@ -216,7 +216,7 @@ class Table:
 
 def _remark(record: Record) -> str:
     if record.status == "ok":
-        return " ".join((record.notes or "").split())
+        return " ".join(f"{record.notes or ''} {record.reason or ''}".split())
     reason = record.reason or ""
     if record.status == "wrong" and record.first_wrong is not None:
         values = f"got {record.first_got}, expected {record.first_expected}"

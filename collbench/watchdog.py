@@ -140,7 +140,12 @@ class Watchdog:
         """Let the libraries abort, as long as that does not take long: the process ends in any event."""
         if not self.libraries:
             return
-        thread = threading.Thread(target=lambda: [library.abort() for library in self.libraries], daemon=True)
+
+        def abort() -> None:
+            for library in self.libraries:
+                library.abort()
+
+        thread = threading.Thread(target=abort, daemon=True)
         thread.start()
         thread.join(_ABORT_S)
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from collbench.collectives import Layout, collective_of
 from collbench.dtypes import DTYPES
 from collbench.plan import Case
 from collbench.world import World
+
+if TYPE_CHECKING:
+    from collbench.nccl_log import Choice
 
 CALL_LENGTH = 14  # address, mask, twelve words: the layout of kernels/call_loop.py, which imports numba
 STATUS = 0xFFFFFFFF
@@ -104,6 +107,8 @@ class Backend(ABC):
     """One library, opened for one group of ranks."""
 
     name: ClassVar[str]
+    tells_choices: ClassVar[bool] = False
+    """Whether `overheard` may have something to say."""
     summary: ClassVar[str]
 
     @classmethod
@@ -166,6 +171,17 @@ class Backend(ABC):
         `number` tells the groups that are made at once apart; ranks of none give None.
         """
         return None if group is None else type(self)(group)
+
+    def chosen(self, choice: "Choice | None") -> dict[str, object]:
+        """Columns that say what the library chose, after the case has run; collective over the group.
+
+        `choice` is what it told of the case's algorithm in a launch that nobody timed.
+        """
+        return {}
+
+    def overheard(self, case: Case, size_bytes: int, operate: Callable[[], None]) -> "Choice | None":
+        """What the library says that it chooses for the case while `operate` runs it once; collective."""
+        return None
 
     @abstractmethod
     def bind(self, case: Case, count: int, layout: Layout) -> BoundCall:
