@@ -2,7 +2,7 @@
 
 from collbench.backends import TABLE as BACKENDS
 from collbench.backends import backend_named
-from collbench.collectives import TABLE as COLLECTIVES
+from collbench.collectives import entry_named, kernel_names, names
 from collbench.plan import Plan, expand
 from collbench.scenario import Measure, load, shipped
 from collbench.units import format_duration, format_size
@@ -13,10 +13,10 @@ def listing() -> int:
     print("scenarios (collbench launch NAME):")
     for name, question in shipped():
         print(f"  {name:14} {question}")
-    print("\ncollectives:")
-    for name, entry in COLLECTIVES.items():
-        first = (type(entry.collective).__module__, entry.collective)
-        print(f"  {name:14} {_summary(first[0])}")
+    for title, listed in (("collectives", names()), ("kernels (backend device)", kernel_names())):
+        print(f"\n{title}:")
+        for name in listed:
+            print(f"  {name:14} {_summary(type(entry_named(name).collective).__module__)}")
     print("\nbackends:")
     for name in BACKENDS:
         backend = backend_named(name)

@@ -15,7 +15,7 @@ from collbench.backends.base import Backend, BoundCall
 from collbench.clock import Clock
 from collbench.collectives import Collective, Shape, collective_of
 from collbench.dtypes import DTYPES
-from collbench.errors import CannotRun, CollbenchError, UsageError
+from collbench.errors import Agreed, CannotRun, CollbenchError, UsageError
 from collbench.pattern import Pattern
 from collbench.plan import Case, Plan
 from collbench.record import Record
@@ -105,7 +105,8 @@ class Runner:
         self._fits(backend.memory_bytes(case, layout))
         bound = self._together(lambda: backend.bind(case, shape.count, layout))
         try:
-            pattern = Pattern(DTYPES[case.dtype or "int8"], case.operation or "move", self.world.size, self._seed(case))
+            contributors = collective.contributors(self.world.size)
+            pattern = Pattern(DTYPES[case.dtype or "int8"], case.operation or "move", contributors, self._seed(case))
             check = Check(self.world.rank, layout, pattern)
             if bound.buffers:
                 self._together(lambda: check.prepare_all(bound.buffers))
@@ -125,6 +126,7 @@ class Runner:
             if sampled.failed is not None:
                 rank, status = sampled.failed
                 reason = f"{bound.library_call}: rank {rank} got status {status} while it was timed"
+                reason += f" ({bound.failure})" if bound.failure else ""
                 return "failed", known | {"reason": reason}
             if self.keep_samples is not None:
                 keep = self.keep_samples
@@ -177,6 +179,8 @@ class Runner:
         try:
             result.append(work())
             problem = None
+        except Agreed:  # raised on every rank
+            raise
         except MemoryError:
             problem = "out of memory; a smaller size, or fewer ranks on a host, would fit"
         except CollbenchError as error:
