@@ -14,6 +14,8 @@ DEFAULT = "default"
 TABLE = {
     "mpi": "collbench.backends.mpi:Mpi",
     "nccl": "collbench.backends.nccl:Nccl",
+    "device": "collbench.backends.device:Device",
+    "peer": "collbench.backends.peer:Peer",
     "loopback": "collbench.backends.loopback:Loopback",
 }
 
