@@ -2,8 +2,7 @@
 
 from collbench.backends import TABLE as BACKENDS
 from collbench.backends import backend_named
-from collbench.collectives import TABLE as COLLECTIVES
-from collbench.collectives import collective_of
+from collbench.collectives import collective_of, entry_named, kernel_names, names
 from collbench.dtypes import DTYPES
 from collbench.errors import CollbenchError
 from collbench.plan import AXES, Case, Plan, expand
@@ -16,11 +15,10 @@ def listing() -> int:
     print("scenarios (collbench launch NAME):")
     for name, question in shipped():
         print(f"  {name:14} {question}")
-    for title, kernels in (("collectives:", False), ('kernels (kind = "kernel"):', True)):
-        print(f"\n{title}")
-        for name, entry in COLLECTIVES.items():
-            if entry.collective.is_kernel == kernels:
-                print(f"  {name:14} {_summary(type(entry.collective).__module__)}")
+    for title, listed in (("collectives", names()), ('kernels (kind = "kernel")', kernel_names())):
+        print(f"\n{title}:")
+        for name in listed:
+            print(f"  {name:14} {_summary(type(entry_named(name).collective).__module__)}")
     print("\nbackends:")
     for name in BACKENDS:
         backend = backend_named(name)

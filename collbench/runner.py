@@ -17,7 +17,7 @@ from collbench.backends.base import Backend, BoundCall
 from collbench.clock import Clock
 from collbench.collectives import Collective, Layout, Shape, collective_of
 from collbench.dtypes import DTYPES
-from collbench.errors import CannotRun, CollbenchError, UsageError
+from collbench.errors import Agreed, CannotRun, CollbenchError, UsageError
 from collbench.nccl_log import Choice
 from collbench.pattern import Pattern
 from collbench.plan import Case, Plan, spoken
@@ -224,7 +224,8 @@ class Runner:
         known = self._known(point)
         bound = self._together(group, lambda: backend.bind(case, shape.count, layout))
         try:
-            pattern = Pattern(DTYPES[case.dtype or "int8"], case.operation or "move", group.size, self._seed(case))
+            contributors = collective.contributors(group.size)
+            pattern = Pattern(DTYPES[case.dtype or "int8"], case.operation or "move", contributors, self._seed(case))
             check = Check(group.rank, layout, pattern)
             if bound.buffers:
                 self._together(group, lambda: check.prepare_all(bound.buffers))
@@ -244,6 +245,7 @@ class Runner:
             if sampled.failed is not None:
                 rank, status = sampled.failed
                 reason = f"{bound.library_call}: rank {group.ranks[rank]} got status {status} while it was timed"
+                reason += f" ({bound.failure})" if bound.failure else ""
                 return "failed", known | {"reason": reason}, None
             kept = sampled if self.keep_samples is not None and sampled.durations_s.size else None
             denied = group.gather(noise.denied(before, noise.read()))
@@ -324,6 +326,8 @@ class Runner:
         try:
             result.append(work())
             problem = None
+        except Agreed:  # raised on every rank
+            raise
         except MemoryError:
             problem = "out of memory; a smaller size, or fewer ranks on a host, would fit"
         except CollbenchError as error:

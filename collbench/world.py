@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from collbench.errors import CollbenchError
+from collbench.errors import Agreed, CollbenchError
 
 if TYPE_CHECKING:  # a rank initialises MPI before it has numpy
     import numpy as np
@@ -133,6 +133,19 @@ class World:
     def _meet_if_crowded(self) -> None:
         if self.crowded:
             self.meet_quietly()
+
+    def all_or_none(self, work: Callable[[], T]) -> T:
+        """Do what may fail on some ranks; where it does on any, all raise Agreed. Collective."""
+        result: list[T] = []
+        try:
+            result.append(work())
+            problem = None
+        except Exception as error:  # a library's own exception types are not known here
+            problem = str(error) if isinstance(error, CollbenchError) else f"{type(error).__name__}: {error}"
+        first = self.first_problem(problem)
+        if first is not None:
+            raise Agreed(f"rank {first[0]} on {self.hosts[first[0]]}: {first[1]}")
+        return result[0]
 
     def first_problem(self, problem: str | None) -> tuple[int, str] | None:
         """Agree on whether any rank has a problem: the lowest such rank and its text, the same on every rank."""

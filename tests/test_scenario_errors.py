@@ -97,7 +97,10 @@ WRONG = {
         "least_iterations, most_iterations, warmup_time, timeout, verify, samples, ranks_per_device, order, seed; "
         "did you mean time_budget?",
     ),
-    "unknown setting near to none": (measured("xyz = 1"), "timeout, verify, samples, ranks_per_device, order, seed; remove it"),
+    "unknown setting near to none": (
+        measured("xyz = 1"),
+        "timeout, verify, samples, ranks_per_device, order, seed; remove it",
+    ),
     "scalar mode": (
         measured('modes = "latency"'),
         'measure.modes: got "latency", expected a list; write modes = ["latency"]',
@@ -253,8 +256,8 @@ WRONG = {
         'sweep[0].backends: got "mpi", expected a list; write backends = ["mpi"]',
     ),
     "unknown backend": (
-        f'{LEAST}backends = ["peer"]',
-        f'sweep[0].backends[0]: got "peer", expected one of {BACKENDS}; ',
+        f'{LEAST}backends = ["peers"]',
+        f'sweep[0].backends[0]: got "peers", expected one of {BACKENDS}; ',
     ),
     "singular key": (
         f'{LEAST}dtype = ["int8"]',
@@ -313,7 +316,8 @@ WRONG = {
     "unknown topology": (
         f'{LEAST}topologies = ["first:0"]',
         'sweep[0].topologies[0]: got "first:0", expected one of world, host, rail, pairs, bisection, first:N, '
-        'first:doubling, every:K with numbers N and K from 1, or groups of ranks such as 0-3;4-7; write e.g. topologies = ["world"]',
+        "first:doubling, every:K with numbers N and K from 1, or groups of ranks such as 0-3;4-7; "
+        'write e.g. topologies = ["world"]',
     ),
     "pattern without its collective": (
         f'{LEAST}patterns = ["linear"]',

@@ -76,9 +76,10 @@ class DeviceTimes(Protocol):
 class BoundCall:
     """One case, ready to run on this rank: three call lists for the compiled loop, or three steps for Python's.
 
-    `buffers` holds one set for each rotation. `device_times` is there where the device's clock tells the time of a
-    sample; at most `most_samples` samples can then be read back at once. `close` frees what binding took, and may be
-    called only after the last call. `keep` holds what the calls' words point to.
+    `buffers` holds one set for each rotation, or several for each, one rotation's after the other's. `device_times` is
+    there where the device's clock tells the time of a sample; at most `most_samples` samples can then be read back at
+    once. `close` frees what binding took, and may be called only after the last call. `keep` holds what the calls'
+    words point to.
     """
 
     buffers: list[Buffers]
@@ -90,9 +91,13 @@ class BoundCall:
     most_samples: int = 1 << 16
     library_call: str = ""
     algorithm: str = ""
+    failure: str = ""
+    """What a status that is not 0 means, in words."""
     notes: tuple[str, ...] = ()
     prime: Callable[[], None] = lambda: None
     """What must have happened once before the first sample; collective over the group."""
+    settle: Callable[[], None] = lambda: None
+    """Bring the ranks together after a call that wrote another rank's memory, before that rank looks at it."""
     close: Callable[[], None] = lambda: None
     keep: tuple[object, ...] = ()
     stream_sync_s: float | None = None
@@ -142,7 +147,10 @@ class Backend(ABC):
 
     @abstractmethod
     def refuse(self, case: Case) -> str | None:
-        """One sentence that says why the case cannot run; None if it can. The same answer on every rank."""
+        """One sentence that says why the case cannot run; None if it can.
+
+        Asked on all ranks of the group for the same case, so that it may ask around; the same answer on every rank.
+        """
 
     def layout(self, case: Case, count: int) -> Layout:
         """This rank's buffers for the case: the collective's, where the library does not ask for others in place."""

@@ -6,7 +6,7 @@ import os
 from functools import cache
 from typing import Any
 
-from collbench.backends.memory import GUARD_BYTES, Memory, Words, Wrong
+from collbench.backends.memory import GUARD_BYTES, HostMemory, Memory, Words, Wrong
 from collbench.dtypes import Dtype
 from collbench.errors import LibraryFailed
 from collbench.world import World
@@ -75,6 +75,13 @@ def owners(world: World) -> dict[tuple[str, str], list[int]]:
     return found
 
 
+def alone_problem(world: World) -> str | None:
+    """One sentence that says why several ranks cannot talk to each other; None if they can."""
+    if world.size > 1 and world.comm is None:
+        return f"no MPI library could be loaded to bring the ranks together ({world.alone_because})"
+    return None
+
+
 def sharing_problem(world: World) -> str | None:
     """One sentence that says which ranks would share a device; the same on every rank, and collective."""
     try:
@@ -104,6 +111,14 @@ def device_name(index: int) -> str:
     import cupy
 
     return str(cupy.cuda.runtime.getDeviceProperties(index)["name"].decode(errors="replace"))
+
+
+def driver_version() -> str:
+    """The version of CUDA that the driver has."""
+    import cupy
+
+    version = int(cupy.cuda.runtime.driverGetVersion())
+    return f"CUDA {version // 1000}.{version // 10 % 100}"
 
 
 class Driver:
@@ -152,6 +167,11 @@ class DeviceMemory(Memory):
         """The data without the guards, as unsigned words; a cupy.ndarray."""
         return self._part(0, self.length)
 
+    @property
+    def allocation(self) -> int:
+        """Where what was allocated begins: CUDA's handles for other processes know no other address."""
+        return int(self._all.data.ptr)
+
     def fill(self, start: int, length: int, words: Words, index: int, *, inverted: bool = False) -> None:
         from collbench.kernels import pattern_cuda
 
@@ -172,3 +192,12 @@ class DeviceMemory(Memory):
 
     def _part(self, start: int, length: int) -> Any:
         return self._all[self.guard + start : self.guard + start + length]
+
+
+class PinnedMemory(HostMemory):
+    """Page-locked memory of the host, taken from the driver directly and not from CuPy's pool."""
+
+    def _take(self, size_bytes: int, pages: str) -> Any:
+        import cupy
+
+        return cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(size_bytes), 0)

@@ -63,18 +63,19 @@ class HostMemory(Memory):
 
     def __init__(self, dtype: Dtype, length: int, pages: str = "default") -> None:
         super().__init__(dtype, length)
-        size = 2 * GUARD_BYTES + length * dtype.itemsize
-        self._all: NDArray[Any] = np.frombuffer(self._taken(size, pages), np.dtype(dtype.view), size // dtype.itemsize)
+        elements = length + 2 * self.guard
+        self._taken: Any = self._take(elements * dtype.itemsize, pages)
+        self._all: NDArray[Any] = np.frombuffer(self._taken, np.dtype(dtype.view), elements)
 
-    def _taken(self, size: int, pages: str) -> Any:
-        """Take memory from the system: something that numpy makes an array of."""
+    def _take(self, size_bytes: int, pages: str) -> Any:
+        """Allocate; anything that numpy takes for a buffer."""
         # MAP_PRIVATE: Python's default is a shared mapping, which the kernel never backs with huge pages.
-        self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        taken = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if pages == "huge":
-            self._map.madvise(mmap.MADV_HUGEPAGE)
+            taken.madvise(mmap.MADV_HUGEPAGE)
         elif pages == "small":
-            self._map.madvise(mmap.MADV_NOHUGEPAGE)
-        return self._map
+            taken.madvise(mmap.MADV_NOHUGEPAGE)
+        return taken
 
     @property
     def array(self) -> NDArray[Any]:
@@ -101,9 +102,11 @@ class HostMemory(Memory):
 
     def close(self) -> None:
         self._all = np.empty(0, self._all.dtype)
-        # A binding that still has an array over the mapping keeps it; it goes with the last of them.
-        with contextlib.suppress(BufferError):
-            self._map.close()
+        taken, self._taken = self._taken, None
+        if isinstance(taken, mmap.mmap):
+            # A binding that still has an array over the mapping keeps it; it goes with the last of them.
+            with contextlib.suppress(BufferError):
+                taken.close()
 
     def _part(self, start: int, length: int) -> NDArray[Any]:
         return self._all[self.guard + start : self.guard + start + length]

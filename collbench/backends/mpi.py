@@ -76,6 +76,8 @@ class Mpi(Backend):
 
     def refuse(self, case: Case) -> str | None:
         entry = entry_named(case.collective)
+        if entry.collective.is_kernel:
+            return f"{case.collective} is a kernel of the device backend"
         if not entry.mpi:
             return f"MPI has no {case.collective}"
         if case.buffer != "plain":

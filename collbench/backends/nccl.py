@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from collbench.backends.base import Backend, BoundCall, Call
-from collbench.backends.cuda import DeviceMemory, driver_problem, owners, sharing_problem
+from collbench.backends.cuda import DeviceMemory, alone_problem, driver_problem, owners, sharing_problem
 from collbench.backends.memory import Buffers, Memory
 from collbench.backends.on_stream import Made, OnStream, Operation
+from collbench.backends.sharing import Shared
 from collbench.collectives import GROUPED, Entry, Layout, Part, collective_of, entry_named, parts
 from collbench.dtypes import DTYPES, Dtype
 from collbench.errors import LibraryFailed
@@ -48,8 +49,8 @@ class Nccl(OnStream):
 
     @classmethod
     def misfit(cls, world: World) -> str | None:
-        if world.size > 1 and world.comm is None:
-            return f"no MPI library could be loaded to bring the ranks together ({world.alone_because})"
+        if (problem := alone_problem(world)) is not None:
+            return problem
         first = world.first_problem(_nccl_problem(world))
         return first[1] if first else sharing_problem(world)
 
@@ -127,7 +128,9 @@ class Nccl(OnStream):
             return super().memory(case, dtype, length)
         return NcclMemory(dtype, length, self._verifying, self._functions)
 
-    def make(self, case: Case, count: int, layout: Layout, buffers: list[Buffers]) -> Made:
+    def make(
+        self, case: Case, count: int, layout: Layout, buffers: list[Buffers], shared: Shared | None = None
+    ) -> Made:
         entry = entry_named(case.collective)
         role = entry.collective.role(self.group.rank, self.group.size)
         grouped = entry.nccl == GROUPED or not self._has_all(entry, case.caller)

@@ -4,8 +4,17 @@ from functools import partial
 from typing import Any
 
 from collbench.backends.base import Call
-from collbench.backends.cuda import DeviceMemory, Driver, device_index, device_name, driver_problem, free_bytes, owners
-from collbench.backends.memory import Buffers, HostMemory, Region, buffers_of
+from collbench.backends.cuda import (
+    DeviceMemory,
+    Driver,
+    PinnedMemory,
+    device_index,
+    device_name,
+    driver_problem,
+    free_bytes,
+    owners,
+)
+from collbench.backends.memory import Buffers, Region, buffers_of
 from collbench.backends.mpi import Mpi, Staging
 from collbench.collectives import Layout
 from collbench.dtypes import DTYPES
@@ -114,18 +123,6 @@ class Staged(MpiOnDevice):
             partial(_one_by_one, [*first, stream.synchronize]) if first else None,
             partial(_one_by_one, [*last, stream.synchronize]) if last else None,
         )
-
-
-class PinnedMemory(HostMemory):
-    """Page-locked memory of the host, which devices copy from and to by themselves."""
-
-    def _taken(self, size: int, pages: str) -> Any:
-        import cupy
-
-        return cupy.cuda.alloc_pinned_memory(size)
-
-    def close(self) -> None:
-        self._all = self._all[:0].copy()
 
 
 def _bytes(region: Region, length: int) -> int:
