@@ -158,6 +158,18 @@ def test_through_switches_all_links_lead_everywhere(monkeypatch: pytest.MonkeyPa
     assert link.nvlink_bytes_per_s == 18 * 26562e6
 
 
+def test_a_pair_has_as_many_links_as_its_poorer_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = (device(n, links_to(*[(2, "0000000f:01:00.0", 26562)] * many)) for n, many in ((1, 18), (2, 16)))
+    with installed(monkeypatch, one, two):
+        assert paths([hexadecimal(1), hexadecimal(2)]) == ["X NV16", "NV16 X"]
+
+
+def test_links_that_lead_elsewhere_are_not_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = (device(n, links_to(*[(0, "0000000e:18:00.0", 25781)] * 4)) for n in (1, 2))
+    with installed(monkeypatch, one, two):
+        assert paths([hexadecimal(1), hexadecimal(2)]) == ["X SYS", "SYS X"]
+
+
 def test_a_guest_that_is_not_told_the_far_end_goes_by_peer_access(monkeypatch: pytest.MonkeyPatch) -> None:
     def hidden(number: int, nvlink: int) -> Device:
         made = device(number, links_to(*[(0, "", 0)] * 12), nvlink=nvlink)
