@@ -329,7 +329,8 @@ class _Launch:
         self._rows, self._began_at = 0, 0.0
         self._total = sum(len(group_names(case.topology, world.hosts)) for case in plan.cases)
         self._books = threading.Lock()
-        ranks = world.all_gather((collect_rank(), measure_clock()))
+        described = collect_rank() | _device_facts(world, plan)
+        ranks = world.all_gather((described, measure_clock()))
         self.clock = max((clock for _, clock in ranks), key=lambda clock: clock.floor_s)
         self._ranks = summarise([facts for facts, _ in ranks])
         bindings = [str(facts["binding"]) for facts, _ in ranks]
@@ -435,6 +436,26 @@ class _Launch:
         reason = reason_of(faults or [fault], self._world.hosts)
         if reason is not None:
             account_for(self._folder, start, reason.status, reason.text)
+
+
+def _device_facts(world: "World", plan: "Plan") -> dict[str, object]:
+    """What this rank's device is, where the plan has anything to do with devices."""
+    from collbench.backends import backend_named
+
+    names = {case.backend for case in plan.cases}
+    if not any(backend_named(name).on_device for name in names):
+        return {}
+    from collbench.backends.cuda import device_index, device_uuid, driver_problem
+
+    if (problem := driver_problem()) is not None:
+        return {"device": {"cuda": problem}}
+    from collbench import devices
+
+    try:
+        uuid = device_uuid(device_index(world))
+    except Exception as error:  # CuPy's own types; the backend will say what it cannot do
+        return {"device": {"cuda": str(error)}}
+    return {"device": devices.facts(uuid)}
 
 
 def _oversubscribed(world: "World", bindings: list[str]) -> bool:

@@ -11,14 +11,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from collbench import memory, noise
+from collbench import device_health, memory, noise
 from collbench.backends import backend_named
 from collbench.backends.base import Backend, BoundCall
+from collbench.beside import Neighbours, Reached, health_of, limit_of
 from collbench.clock import Clock
 from collbench.collectives import Collective, Layout, Shape, collective_of
 from collbench.dtypes import DTYPES
 from collbench.errors import Agreed, CannotRun, CollbenchError, UsageError
 from collbench.nccl_log import Choice
+from collbench.neighbour import START_LIMIT_S
 from collbench.pattern import Pattern
 from collbench.plan import Case, Plan, spoken
 from collbench.record import Record
@@ -75,6 +77,8 @@ class Runner:
     _opened: dict[str, Backend] = field(default_factory=dict)
     _grouped: dict[tuple[str, Round], tuple[World | None, Backend | None]] = field(default_factory=dict)
     _topology: str = "world"
+    _neighbours: Neighbours = field(default_factory=Neighbours)
+    _reached: Reached = field(default_factory=Reached)
     _refusals: dict[str, str | None] = field(default_factory=dict)
 
     def run(self, plan: Plan) -> list[str]:
@@ -92,6 +96,7 @@ class Runner:
 
     def _close(self) -> None:
         self.watchdog.enter("close", self.scenario.measure.timeout_s)
+        self._neighbours.stop()
         self._close_groups()
         for backend in self._opened.values():
             self.watchdog.libraries.remove(backend)
@@ -161,8 +166,10 @@ class Runner:
         def write() -> None:
             assert outcomes is not None
             found = [outcomes[group.ranks[0] if len(outcomes) > 1 and group.ranks else 0] for group in groups]
-            pairs = zip(bases, found, strict=True)
-            rows = [Record(**(base | values | {"status": status})) for base, (status, values, _) in pairs]
+            rows = []
+            for base, group, (status, values, _) in zip(bases, groups, found, strict=True):
+                more = self._reached.columns(case, group.name, values) if status == "ok" else {}
+                rows.append(Record(**(base | values | more | {"status": status})))
             statuses.extend(verdict(row) for row in rows)
             self.record(rows)
             if self.keep_samples is not None:
@@ -229,7 +236,10 @@ class Runner:
             check = Check(group.rank, layout, pattern)
             if bound.buffers:
                 self._together(group, lambda: check.prepare_all(bound.buffers))
+            self.watchdog.enter("neighbour", measure.timeout_s + START_LIMIT_S, case.label, case.case_id)
+            self._neighbours.want(case, group, backend)
             self.watchdog.enter("sample", measure.timeout_s, case.label, case.case_id)
+            fresh = device_health.read(backend.uuid) if backend.uuid else None
             before = noise.read()
             sampled = self._alone(
                 lambda: sample(
@@ -249,8 +259,14 @@ class Runner:
                 return "failed", known | {"reason": reason}, None
             kept = sampled if self.keep_samples is not None and sampled.durations_s.size else None
             denied = group.gather(noise.denied(before, noise.read()))
-            known |= {"algorithm": bound.algorithm or None} | backend.chosen(self._choice(point))
-            values = known | self._figures(point, bound, sampled, max(denied or [0.0]))
+            state, flags = health_of(group, fresh, device_health.read(backend.uuid)) if fresh else ({}, ())
+            problem = group.first_problem(self._neighbours.problem())
+            if problem is not None:
+                return "failed", known | {"reason": _on_rank(problem, group)}, kept
+            known |= {"algorithm": bound.algorithm or None} | backend.chosen(self._choice(point)) | state
+            if backend.uuid and (limit := limit_of(case, group, backend)) is not None:
+                known |= {"limit_GBps": limit.GBps, "limit_source": limit.source}
+            values = known | self._figures(point, bound, sampled, max(denied or [0.0]), flags)
             values |= self._expectation(point, values)
             if not (measure.verify and bound.buffers):
                 return "ok", values, kept
@@ -397,7 +413,9 @@ class Runner:
             "seed": self._seed(case) if case.dtype else None,
         }
 
-    def _figures(self, point: "Point", bound: BoundCall, sampled: Sampled, denied: float) -> dict[str, Any]:
+    def _figures(
+        self, point: "Point", bound: BoundCall, sampled: Sampled, denied: float, flags: tuple[str, ...]
+    ) -> dict[str, Any]:
         """What the group's rank 0 knows after sampling; nothing on the others."""
         if not sampled.durations_s.size:
             return {}
@@ -411,7 +429,7 @@ class Runner:
         step_s = self.clock.step_s / sampled.batch / collective.operations_per_iteration
         summary = summarise(worst, step_s)
         slowest = slowest_rank(durations)
-        notes = list(bound.notes)
+        notes = [*bound.notes, *flags]
         if not by_device and self.clock.floor_s > _FLOOR_SHARE * summary.median_s * sampled.batch:
             notes.append("timer_floor")
         if case.requested_bytes and not shape.size_bytes and case.dtype:

@@ -93,7 +93,7 @@ _WHERE_VARYING = {
     "buffer": _attribute("buffer", 8),
     "buffers": _attribute("buffers", 7, left=False),
     "pages": _attribute("pages", 8),
-    "pattern": _attribute("pattern", 15),
+    "pattern": _attribute("pattern", 16),
     "neighbour": _attribute("neighbour", 11),
 }
 _MEASURED = (

@@ -112,6 +112,8 @@ class Backend(ABC):
     """One library, opened for one group of ranks."""
 
     name: ClassVar[str]
+    on_device: ClassVar[bool] = False
+    """Whether its ranks have devices of their own."""
     tells_choices: ClassVar[bool] = False
     """Whether `overheard` may have something to say."""
     summary: ClassVar[str]
@@ -138,6 +140,16 @@ class Backend(ABC):
     @property
     def device(self) -> str:
         """The device that this rank computes on; empty for the host."""
+        return ""
+
+    @property
+    def device_number(self) -> int | None:
+        """Which of the visible devices this rank has; None for the host."""
+        return None
+
+    @property
+    def uuid(self) -> str:
+        """What tells the device from all others; empty for the host."""
         return ""
 
     @property

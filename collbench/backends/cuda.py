@@ -51,6 +51,7 @@ def device_index(world: World) -> int:
     return world.local_rank % int(cupy.cuda.runtime.getDeviceCount())
 
 
+@cache
 def device_uuid(index: int) -> str:
     """What tells a device, or an instance of one (MIG), from every other, on this and any other host."""
     import cupy
@@ -106,6 +107,7 @@ def free_bytes() -> int:
     return max(0, int(cupy.cuda.runtime.memGetInfo()[0]) - _HEADROOM_BYTES)
 
 
+@cache
 def device_name(index: int) -> str:
     """The device's model."""
     import cupy

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.backends.base import NO_STATUS, STATUS, Backend, BoundCall, Call, CallList, Steps, call_list
-from collbench.backends.cuda import DeviceMemory, Driver, device_index, device_name, free_bytes
+from collbench.backends.cuda import DeviceMemory, Driver, device_index, device_name, device_uuid, free_bytes
 from collbench.backends.meeting import meeting_calls, meeting_step
 from collbench.backends.memory import GUARD_BYTES, Buffers, Memory, Region
 from collbench.backends.sharing import Shared
@@ -66,6 +66,8 @@ class OnStream(Backend):
     graph       Some operations in a row, captured once, launched as one; held and timed as in latency.
     """
 
+    on_device = True
+
     def __init__(self, group: World) -> None:
         import cupy
 
@@ -102,6 +104,14 @@ class OnStream(Backend):
     @property
     def device(self) -> str:
         return device_name(self._device)
+
+    @property
+    def device_number(self) -> int | None:
+        return self._device
+
+    @property
+    def uuid(self) -> str:
+        return device_uuid(self._device)
 
     @abstractmethod
     def make(

@@ -10,6 +10,7 @@ from collbench.backends.cuda import (
     PinnedMemory,
     device_index,
     device_name,
+    device_uuid,
     driver_problem,
     free_bytes,
     owners,
@@ -27,6 +28,8 @@ _TO_HOST, _TO_DEVICE = 2, 1  # cudaMemcpyDeviceToHost, cudaMemcpyHostToDevice
 
 class MpiOnDevice(Mpi):
     """MPI whose buffers lie on this rank's device; times are by the host's clock, as MPI's own are."""
+
+    on_device = True
 
     @classmethod
     def unavailable(cls) -> str | None:
@@ -52,6 +55,14 @@ class MpiOnDevice(Mpi):
     @property
     def device(self) -> str:
         return device_name(self._device)
+
+    @property
+    def device_number(self) -> int | None:
+        return self._device
+
+    @property
+    def uuid(self) -> str:
+        return device_uuid(self._device)
 
     @property
     def ranks_per_device(self) -> int | None:
