@@ -16,7 +16,7 @@ from collbench.neighbour import Neighbour, start
 from collbench.plan import Case
 from collbench.world import World
 
-ALONE = "none"
+ALONE = "alone"
 _KIND_OF_LINK = "peer_copy"
 """The kernel whose rate limits what NCCL can do within a host."""
 

@@ -35,7 +35,7 @@ class Case:
     pattern: str
     topology: str
     requested_bytes: int
-    neighbour: str = "none"
+    neighbour: str = "alone"
 
     @property
     def case_id(self) -> str:
@@ -53,7 +53,7 @@ class Case:
         """The case in words, for messages."""
         words = [self.backend, self.collective, self.dtype, self.operation, f"{self.requested_bytes} B"]
         words += [self.pattern, self.placement, self.caller, self.call, self.mode, self.topology]
-        words += [f"beside {self.neighbour}"] if self.neighbour != "none" else []
+        words += [f"beside {self.neighbour}"] if self.neighbour != "alone" else []
         return " ".join(word for word in words if word)
 
 
@@ -63,7 +63,7 @@ _MOST_POINTS = 100_000
 _MPI = ("mpi", "mpi_cuda", "staged")
 """The backends that call MPI: what has one buffer there is in place."""
 
-_LATER_AXES = {"pages": "default", "pattern": "", "neighbour": "none"}
+_LATER_AXES = {"pages": "default", "pattern": "", "neighbour": "alone"}
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _applicable(case: Case) -> Case:
 
 def spoken(case: Case) -> Case:
     """Return the case that stands for it where a library is asked what it chooses: how it is timed does not matter."""
-    return replace(case, call="blocking", caller="compiled", mode="throughput", sync="library", neighbour="none")
+    return replace(case, call="blocking", caller="compiled", mode="throughput", sync="library", neighbour="alone")
 
 
 def _wanted(case: Case, include: Iterable[Rule], exclude: Iterable[Rule]) -> bool:

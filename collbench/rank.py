@@ -1,6 +1,7 @@
 """What each process of a launch does: come up, learn the plan from rank 0, run it, go down."""
 
 import atexit
+import contextlib
 import faulthandler
 import gc
 import importlib.util
@@ -329,6 +330,7 @@ class _Launch:
         self._rows, self._began_at = 0, 0.0
         self._total = sum(len(group_names(case.topology, world.hosts)) for case in plan.cases)
         self._books = threading.Lock()
+        self._links = _device_links(world, plan)
         described = collect_rank() | _device_facts(world, plan)
         ranks = world.all_gather((described, measure_clock()))
         self.clock = max((clock for _, clock in ranks), key=lambda clock: clock.floor_s)
@@ -352,7 +354,7 @@ class _Launch:
             from collbench.samples import check_available
 
             check_available()
-        environment = collect_launch(self._world.library or None) | {"ranks": self._ranks}
+        environment = collect_launch(self._world.library or None) | {"ranks": self._ranks} | self._links
         self._folder.write_environment(self._job.launch, environment)
         scenario, world = self._job.scenario, self._world
         hosts = len(set(world.hosts))
@@ -438,24 +440,43 @@ class _Launch:
             account_for(self._folder, start, reason.status, reason.text)
 
 
-def _device_facts(world: "World", plan: "Plan") -> dict[str, object]:
-    """What this rank's device is, where the plan has anything to do with devices."""
+def _uses_devices(plan: "Plan") -> bool:
     from collbench.backends import backend_named
 
-    names = {case.backend for case in plan.cases}
-    if not any(backend_named(name).on_device for name in names):
+    return any(backend_named(name).on_device for name in {case.backend for case in plan.cases})
+
+
+def _device_facts(world: "World", plan: "Plan") -> dict[str, object]:
+    """What this rank's device is, where the plan has anything to do with devices."""
+    if not _uses_devices(plan):
         return {}
+    from collbench import devices
     from collbench.backends.cuda import device_index, device_uuid, driver_problem
 
     if (problem := driver_problem()) is not None:
         return {"device": {"cuda": problem}}
-    from collbench import devices
-
     try:
-        uuid = device_uuid(device_index(world))
+        return {"device": devices.facts(device_uuid(device_index(world)))}
     except Exception as error:  # CuPy's own types; the backend will say what it cannot do
         return {"device": {"cuda": str(error)}}
-    return {"device": devices.facts(uuid)}
+
+
+def _device_links(world: "World", plan: "Plan") -> dict[str, object]:
+    """How the devices of each host are linked, in the words of `nvidia-smi topo -m`; by rank, collective."""
+    if not _uses_devices(plan):
+        return {}
+    from collbench import devices
+    from collbench.backends.cuda import device_index, device_uuid, driver_problem
+
+    uuid = ""
+    if driver_problem() is None:
+        with contextlib.suppress(Exception):  # CuPy's own types; the backend will say what it cannot do
+            uuid = device_uuid(device_index(world))
+    host = world.hosts[world.rank]
+    found = world.all_gather((host, uuid))
+    own = [its for where, its in found if where == host and its]
+    rows = world.gather((host, devices.paths(own) if world.local_rank == 0 else None)) or []
+    return {"device_links": {where: matrix for where, matrix in rows if matrix}}
 
 
 def _oversubscribed(world: "World", bindings: list[str]) -> bool:

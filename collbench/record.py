@@ -136,7 +136,7 @@ class Record:
     first_got: str | None = column("", "value of the first wrong element")
     first_expected: str | None = column("", "value that it should have had")
     neighbour: str | None = column(
-        "", "what else ran on each rank's device meanwhile: none, compute, copy, communicate"
+        "", "what else ran on each rank's device meanwhile: alone (nothing), compute, copy, communicate"
     )
     slowdown: float | None = column("ratio", "time_p50_s over that of the same case without the neighbour, same launch")
     channels: int | None = column("", "channels that the library says it uses")

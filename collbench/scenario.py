@@ -75,7 +75,7 @@ class Sweep:
     buffers: tuple[int, ...] = (1,)
     pages: tuple[str, ...] = ("default",)
     topologies: tuple[str, ...] = ("world",)
-    neighbours: tuple[str, ...] = ("none",)
+    neighbours: tuple[str, ...] = ("alone",)
     patterns: tuple[str, ...] = ("uniform",)
     matrix: tuple[tuple[float, ...], ...] | None = None
     sizes: tuple[int, ...] = ()
@@ -133,7 +133,7 @@ def known() -> dict[str, tuple[str, ...]]:
         "pages": ("default", "small", "huge"),
         "pattern": ("uniform", "linear"),
         "mode": ("latency", "throughput", "graph"),
-        "neighbour": ("none", "compute", "copy", "communicate"),
+        "neighbour": ("alone", "compute", "copy", "communicate"),
         "order": ("auto", "listed", "random"),
     }
 

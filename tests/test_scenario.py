@@ -56,7 +56,7 @@ buffer = ["registered"]
 buffers = [1, 1024]
 pages = ["huge"]
 topologies = ["pairs", "first:4", "first:doubling", "every:2", "0-1,3;4"]
-neighbours = ["none", "copy"]
+neighbours = ["alone", "copy"]
 patterns = ["uniform"]
 sizes = ["1 KiB", "0 B", "1024 B", "1 MB"]
 include = [{ dtype = ["int8", "float64"], mode = "latency" }]
@@ -127,7 +127,7 @@ def test_every_key_arrives() -> None:
             buffers=(1, 1024),
             pages=("huge",),
             topologies=("pairs", "first:4", "first:doubling", "every:2", "0-1,3;4"),
-            neighbours=("none", "copy"),
+            neighbours=("alone", "copy"),
             patterns=("uniform",),
             matrix=None,
             sizes=(1024, 0, 1_000_000),
