@@ -9,7 +9,7 @@ from typing import Any
 
 from collbench import device_health, device_limits
 from collbench.backends.base import Backend
-from collbench.collectives import entry_named
+from collbench.collectives import Collective
 from collbench.device_health import Health
 from collbench.errors import CannotRun
 from collbench.neighbour import Neighbour, start
@@ -71,23 +71,18 @@ def health_of(group: World, before: Health, after: Health) -> tuple[dict[str, An
     }, tuple(flags)
 
 
-def limit_of(case: Case, group: World, backend: Backend) -> device_limits.Limit | None:
+def limit_of(collective: Collective, group: World, backend: Backend) -> device_limits.Limit | None:
     """What the hardware could give at most, by clocks and widths; collective over the group, whole on its rank 0."""
     uuids = group.all_gather(backend.uuid)
     if not all(uuids) or group.rank != 0:
         return None
-    kernel = entry_named(case.collective).collective.is_kernel
-    if kernel and case.collective not in ("host_copy", _KIND_OF_LINK):
-        return _memory_limit(uuids[0])
-    if case.collective == "host_copy":
+    if collective.name == "host_copy":
         return device_limits.pcie_limit(uuids[0])
-    if (
-        group.size == 1
-        or len(set(group.hosts)) > 1
-        or not entry_named(case.collective).collective.bus_factor(group.size)
-    ):
+    if collective.is_kernel and collective.name != _KIND_OF_LINK:
+        return _memory_limit(uuids[0])
+    if group.size == 1 or len(set(group.hosts)) > 1 or not collective.bus_factor(group.size):
         return None
-    ends = [(uuids[0], uuids[-1])] if case.collective == _KIND_OF_LINK else list(pairwise(uuids))
+    ends = [(uuids[0], uuids[-1])] if collective.name == _KIND_OF_LINK else list(pairwise(uuids))
     links = [device_limits.nvlink_limit(*pair) or device_limits.pcie_limit(pair[0]) for pair in ends]
     known = [limit for limit in links if limit is not None]
     return min(known, key=lambda limit: limit.bytes_per_s) if len(known) == len(links) else None

@@ -264,7 +264,7 @@ class Runner:
             if problem is not None:
                 return "failed", known | {"reason": _on_rank(problem, group)}, kept
             known |= {"algorithm": bound.algorithm or None} | backend.chosen(self._choice(point)) | state
-            if backend.uuid and (limit := limit_of(case, group, backend)) is not None:
+            if backend.uuid and (limit := limit_of(collective, group, backend)) is not None:
                 known |= {"limit_GBps": limit.GBps, "limit_source": limit.source}
             values = known | self._figures(point, bound, sampled, max(denied or [0.0]), flags)
             values |= self._expectation(point, values)
