@@ -237,8 +237,8 @@ WRONG = {
         'sweep[0].backends: got "mpi", expected a list; write backends = ["mpi"]',
     ),
     "unknown backend": (
-        f'{LEAST}backends = ["peer"]',
-        f'sweep[0].backends[0]: got "peer", expected one of {BACKENDS}; ',
+        f'{LEAST}backends = ["smoke"]',
+        f'sweep[0].backends[0]: got "smoke", expected one of {BACKENDS}; ',
     ),
     "singular key": (
         f'{LEAST}dtype = ["int8"]',
