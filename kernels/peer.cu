@@ -95,24 +95,32 @@ __device__ void remember(u64 number, const Arguments &a) {
     if (threadIdx.x == 0) *meetings(a) = number;
 }
 
-// Pack p of `count` elements; the last one may be short, and is filled up with its own first element.
-__device__ Pack read(const ELEMENT *from, u64 p, u64 count) {
+// Whether pack p of `count` elements is a full one; only the last one may be short.
+__device__ bool is_full(u64 p, u64 count) {
+    return (p + 1) * LANES <= count;
+}
+
+__device__ Pack read_full(u64 from, u64 p) {
     Pack pack;
-    if ((p + 1) * LANES <= count) {
-        pack.bits = ((const uint4 *)from)[p];
-        return pack;
-    }
-    for (int k = 0; k < LANES; ++k) pack.lane[k] = from[p * LANES + k < count ? p * LANES + k : p * LANES];
+    pack.bits = ((const uint4 *)from)[p];
     return pack;
 }
 
-__device__ void write(ELEMENT *to, u64 p, u64 count, const Pack &pack) {
-    if ((p + 1) * LANES <= count) {
+// A short pack is filled up with its own first element.
+__device__ Pack read_short(u64 from, u64 p, u64 count) {
+    const ELEMENT *element = (const ELEMENT *)from + p * LANES;
+    Pack pack;
+    for (int k = 0; k < LANES; ++k) pack.lane[k] = element[p * LANES + k < count ? k : 0];
+    return pack;
+}
+
+__device__ void write(u64 to, u64 p, u64 count, const Pack &pack) {
+    if (is_full(p, count)) {
         ((uint4 *)to)[p] = pack.bits;
         return;
     }
     for (int k = 0; k < LANES; ++k)
-        if (p * LANES + k < count) to[p * LANES + k] = pack.lane[k];
+        if (p * LANES + k < count) ((ELEMENT *)to)[p * LANES + k] = pack.lane[k];
 }
 
 const int AT_ONCE = 8;  // loads that are under way before the first is used
@@ -144,18 +152,13 @@ extern "C" __global__ void __launch_bounds__(512) one_shot(const __grid_constant
     u64 stride = (u64)gridDim.x * blockDim.x;
     u64 packs = (a.count + LANES - 1) / LANES;
     u64 half = (so_far & 1) * packs;
-    const ELEMENT *input = (const ELEMENT *)a.input[a.rank];
+    u64 input = a.input[a.rank];
     uint4 *mine = (uint4 *)a.scratch[a.rank] + half;
-    for (u64 p = first; p < packs; p += stride) mine[p] = read(input, p, a.count).bits;
+    for (u64 p = first; p < packs; p += stride)
+        mine[p] = (is_full(p, a.count) ? read_full(input, p) : read_short(input, p, a.count)).bits;
     if (!meet(so_far + 1, a)) return;
-    for (u64 p = first; p < packs; p += stride) {
-        Pack pack = reduced([&](int rank) {
-            Pack theirs;
-            theirs.bits = ((const uint4 *)a.scratch[rank])[half + p];
-            return theirs;
-        });
-        write((ELEMENT *)a.output, p, a.count, pack);
-    }
+    for (u64 p = first; p < packs; p += stride)
+        write(a.output, p, a.count, reduced([&](int rank) { return read_full(a.scratch[rank], half + p); }));
     remember(so_far + 1, a);
 }
 
@@ -170,25 +173,27 @@ extern "C" __global__ void __launch_bounds__(512) two_shot(const __grid_constant
     u64 packs = (a.count + LANES - 1) / LANES;
     u64 part = (packs + RANKS - 1) / RANKS;
     if (!meet(so_far + 1, a)) return;
-    ELEMENT *output = (ELEMENT *)a.output;
     uint4 *mine = (uint4 *)a.scratch[a.rank];
     for (u64 i = first; i < part; i += stride) {
         u64 p = a.rank * part + i;
         if (p >= packs) break;
-        Pack pack = reduced([&](int rank) { return read((const ELEMENT *)a.input[rank], p, a.count); });
+        Pack pack = is_full(p, a.count)
+                        ? reduced([&](int rank) { return read_full(a.input[rank], p); })
+                        : reduced([&](int rank) { return read_short(a.input[rank], p, a.count); });
         mine[i] = pack.bits;
-        write(output, p, a.count, pack);  // nobody else reads this part of any input
+        write(a.output, p, a.count, pack);  // nobody else reads this part of any input
     }
     if (!meet(so_far + 2, a)) return;
     for (u64 i = first; i < part; i += stride) {
+        for (int next = 1; next < RANKS; next += AT_ONCE) {  // the next rank first: not all of them at one
+            Pack pack[AT_ONCE];
 #pragma unroll
-        for (int k = 1; k < RANKS; ++k) {  // the next rank first: not all of them at one
-            u64 rank = (a.rank + k) % RANKS;
-            u64 p = rank * part + i;
-            if (p < packs) {
-                Pack pack;
-                pack.bits = ((const uint4 *)a.scratch[rank])[i];
-                write(output, p, a.count, pack);
+            for (int k = 0; k < AT_ONCE; ++k)  // the last ranks' parts may be shorter, their memory is not
+                if (next + k < RANKS) pack[k] = read_full(a.scratch[(a.rank + next + k) % RANKS], i);
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; ++k) {
+                u64 p = (a.rank + next + k) % RANKS * part + i;
+                if (next + k < RANKS && p < packs) write(a.output, p, a.count, pack[k]);
             }
         }
     }
