@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     listing.set_defaults(function=_list)
 
     doctor = commands.add_parser("doctor", help="examine what will get into the figures here", allow_abbrev=False)
-    doctor.add_argument("--noise", action="store_true", help="measure what takes the cores away (what it does so far)")
+    doctor.add_argument("--noise", action="store_true", help="measure what takes the cores away (always done so far)")
     doctor.add_argument("--seconds", type=_positive, default=3, help="how long to measure (default 3)")
     doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
     doctor.set_defaults(function=_doctor)
