@@ -9,23 +9,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from collbench import device_health, memory, noise
 from collbench.backends import backend_named
 from collbench.backends.base import Backend, BoundCall
 from collbench.beside import Neighbours, Reached, health_of, limit_of
 from collbench.clock import Clock
-from collbench.collectives import Collective, Layout, Shape, collective_of
+from collbench.collectives import collective_of
 from collbench.dtypes import DTYPES
 from collbench.errors import Agreed, CannotRun, CollbenchError, UsageError
+from collbench.figures import Point, figures
+from collbench.figures import known as known_of
 from collbench.nccl_log import Choice
 from collbench.neighbour import START_LIMIT_S
 from collbench.pattern import Pattern
 from collbench.plan import Case, Plan, spoken
 from collbench.record import Record
 from collbench.scenario import Scenario
-from collbench.stats import slowest_rank, summarise
 from collbench.timing import Sampled, sample
 from collbench.topology import Group, Round, rounds, unfit
 from collbench.transports import expected
@@ -40,9 +39,6 @@ UNEXPECTED = "unexpected_transport"
 
 Outcome = tuple[str, dict[str, Any], Sampled | None]
 """The status of a row, what it says besides, and the samples where they are kept; whole on a group's rank 0."""
-
-_FLOOR_SHARE = 0.05
-"""A clock that costs more than this share of a sample marks the row (Hoefler and Belli, SC'15)."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +113,7 @@ class Runner:
         self._close()
         return found
 
-    def _overhear(self, point: "Point") -> Outcome:
+    def _overhear(self, point: Point) -> Outcome:
         """Hear what the library chooses for one case on this rank's group."""
         bound = self._together(point.group, lambda: point.backend.bind(point.case, point.shape.count, point.layout))
         try:
@@ -181,7 +177,7 @@ class Runner:
         self.world.from_root(write)
         return statuses
 
-    def _on_groups(self, case: Case, groups: Round, work: Callable[["Point"], Outcome]) -> Outcome:
+    def _on_groups(self, case: Case, groups: Round, work: Callable[[Point], Outcome]) -> Outcome:
         """Do the work of a case on this rank's group, beside the others; an error that it raises is every rank's."""
         group, backend = self._group_and_backend(case, groups)
         point: Point | None = None
@@ -207,7 +203,7 @@ class Runner:
             self.world.meet_quietly()
         return outcome
 
-    def _point(self, case: Case, name: str, group: World, backend: Backend) -> "Point":
+    def _point(self, case: Case, name: str, group: World, backend: Backend) -> Point:
         """What a case is on a group; CannotRun says why it cannot run there."""
         if case.root and int(case.root) >= group.size:
             raise CannotRun(f"root {case.root}: the group has ranks 0 to {group.size - 1}")
@@ -225,10 +221,10 @@ class Runner:
             raise CannotRun(_on_rank(problem, group))
         return Point(case, name, group, backend, collective, shape, layout)
 
-    def _measured(self, point: "Point") -> Outcome:
+    def _measured(self, point: Point) -> Outcome:
         measure, case, group, backend = self.scenario.measure, point.case, point.group, point.backend
         collective, shape, layout = point.collective, point.shape, point.layout
-        known = self._known(point)
+        known = known_of(point, self.world.thread_level, self._seed(case))
         bound = self._together(group, lambda: backend.bind(case, shape.count, layout))
         try:
             contributors = collective.contributors(group.size)
@@ -266,7 +262,9 @@ class Runner:
             known |= {"algorithm": bound.algorithm or None} | backend.chosen(self._choice(point)) | state
             if backend.uuid and (limit := limit_of(collective, group, backend)) is not None:
                 known |= {"limit_GBps": limit.GBps, "limit_source": limit.source}
-            values = known | self._figures(point, bound, sampled, max(denied or [0.0]), flags)
+            flags += ("noisy",) * (max(denied or [0.0]) > noise.HEAVY)
+            crowded = self.place.oversubscribed
+            values = known | figures(point, bound, sampled, clock=self.clock, oversubscribed=crowded, flags=flags)
             values |= self._expectation(point, values)
             if not (measure.verify and bound.buffers):
                 return "ok", values, kept
@@ -279,7 +277,7 @@ class Runner:
         finally:
             bound.close()
 
-    def _expectation(self, point: "Point", values: dict[str, Any]) -> dict[str, Any]:
+    def _expectation(self, point: Point, values: dict[str, Any]) -> dict[str, Any]:
         """What the row says where the transport is not the one that the scenario expects."""
         wanted, found = self.scenario.expect.transport, str(values.get("transport") or "")
         hosts = len(set(point.group.hosts))
@@ -288,7 +286,7 @@ class Runner:
         notes = " ".join(filter(None, (values.get("notes"), UNEXPECTED)))
         return {"notes": notes, "reason": f"transport: got {found or 'none that is known'}, expected {wanted}"}
 
-    def _choice(self, point: "Point") -> Choice | None:
+    def _choice(self, point: Point) -> Choice | None:
         return self.choices.get((spoken(point.case).case_id, point.name))
 
     def _group_and_backend(self, case: Case, groups: Round) -> tuple[World | None, Backend | None]:
@@ -393,95 +391,6 @@ class Runner:
             "oversubscribed": self.place.oversubscribed,
             "binding": self.place.binding,
         }
-
-    def _known(self, point: "Point") -> dict[str, Any]:
-        """What is known of a case before it runs."""
-        case, collective, shape, backend = point.case, point.collective, point.shape, point.backend
-        size, root = point.group.size, int(case.root) if case.root else 0
-        asked = range(size) if collective.has_patterns else {0, root}
-        layouts = [collective.layout(shape.count, size, rank, root=root) for rank in asked]
-        itemsize = DTYPES[case.dtype].itemsize if case.dtype else 1
-        return {
-            "library": backend.library,
-            "thread_level": self.world.thread_level or None,
-            "device": backend.device or None,
-            "ranks_per_device": backend.ranks_per_device,
-            "size_bytes": shape.size_bytes,
-            "count": shape.count,
-            "send_bytes": max(one.send for one in layouts) * itemsize,
-            "recv_bytes": max(one.recv for one in layouts) * itemsize,
-            "seed": self._seed(case) if case.dtype else None,
-        }
-
-    def _figures(
-        self, point: "Point", bound: BoundCall, sampled: Sampled, denied: float, flags: tuple[str, ...]
-    ) -> dict[str, Any]:
-        """What the group's rank 0 knows after sampling; nothing on the others."""
-        if not sampled.durations_s.size:
-            return {}
-        case, shape, collective = point.case, point.shape, point.collective
-        by_device = sampled.device_s is not None
-        durations = sampled.device_s if sampled.device_s is not None else sampled.durations_s
-        enqueued, hosted = sampled.enqueue_s, sampled.durations_s
-        if collective.timed_ranks >= 0:
-            durations, enqueued, hosted = (one[: collective.timed_ranks] for one in (durations, enqueued, hosted))
-        worst = durations.max(axis=0) / collective.operations_per_iteration
-        step_s = self.clock.step_s / sampled.batch / collective.operations_per_iteration
-        summary = summarise(worst, step_s)
-        slowest = slowest_rank(durations)
-        notes = [*bound.notes, *flags]
-        if not by_device and self.clock.floor_s > _FLOOR_SHARE * summary.median_s * sampled.batch:
-            notes.append("timer_floor")
-        if case.requested_bytes and not shape.size_bytes and case.dtype:
-            notes.append("rounded_to_nothing")
-        if denied > noise.HEAVY:
-            notes.append("noisy")
-        if self.place.oversubscribed:
-            notes.append("oversubscribed")
-        if (point.backend.ranks_per_device or 1) > 1:
-            notes.append("shared_device")
-        algbw = shape.size_bytes / summary.median_s / 1e9 if summary.median_s > 0 and shape.size_bytes else None
-        factor = collective.bus_factor(point.group.size)
-        return {
-            "notes": " ".join(notes) or None,
-            "warmup_iterations": sampled.warmup_iterations,
-            "iterations": summary.count * sampled.batch,
-            "batch": sampled.batch,
-            "stopped_by": sampled.stopped_by,
-            "clock": "device" if by_device else "host",
-            "clock_step_s": self.clock.step_s,
-            "timer_floor_s": self.clock.floor_s,
-            "time_min_s": summary.minimum_s,
-            "time_p50_s": summary.median_s,
-            "time_p50_low_s": summary.low_s,
-            "time_p50_high_s": summary.high_s,
-            "time_p95_s": summary.p95_s,
-            "time_p99_s": summary.p99_s,
-            "time_max_s": summary.maximum_s,
-            "time_mean_s": summary.mean_s,
-            "enqueue_p50_s": float(np.median(enqueued.max(axis=0))) / collective.operations_per_iteration,
-            "device_p50_s": float(np.median(worst)) if by_device else None,
-            "stream_sync_p50_s": bound.stream_sync_s,
-            "host_p50_s": float(np.median(hosted.max(axis=0))) / collective.operations_per_iteration,
-            "algbw_GBps": algbw,
-            "busbw_GBps": algbw * factor if algbw is not None and factor is not None else None,
-            "slowest_rank": point.group.ranks[slowest.rank] if slowest else None,
-            "slowest_rank_share": slowest.share if slowest else None,
-        }
-
-
-@dataclass(frozen=True)
-class Point:
-    """One case on one group of ranks: with what, and how much."""
-
-    case: Case
-    name: str
-    """Of the group."""
-    group: World
-    backend: Backend
-    collective: Collective
-    shape: Shape
-    layout: Layout
 
 
 def _wrong(damage: Damage | None, group: World) -> dict[str, Any]:
