@@ -5,16 +5,18 @@ The runner asks once for each case; what the group's rank 0 gets from it are col
 
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from collbench import device_health, device_limits
 from collbench.backends.base import Backend
 from collbench.collectives import Collective
-from collbench.device_health import Health
 from collbench.errors import CannotRun
-from collbench.neighbour import Neighbour, start
 from collbench.plan import Case
 from collbench.world import World
+
+if TYPE_CHECKING:  # what only devices need is imported where there are some
+    from collbench.device_health import Health
+    from collbench.device_limits import Limit
+    from collbench.neighbour import Neighbour
 
 ALONE = "alone"
 _KIND_OF_LINK = "peer_copy"
@@ -26,7 +28,7 @@ class Neighbours:
     """The neighbour of this rank's device, kept from case to case as long as the next one wants the same."""
 
     _key: tuple[str, tuple[int, ...]] = (ALONE, ())
-    _running: Neighbour | None = None
+    _running: "Neighbour | None" = None
 
     def want(self, case: Case, group: World, backend: Backend) -> None:
         """Have the neighbour that the case is measured beside; collective over the group."""
@@ -38,6 +40,8 @@ class Neighbours:
             return
         if backend.device_number is None:
             raise CannotRun(f"neighbour {case.neighbour}: backend {backend.name} has no device to share")
+        from collbench.neighbour import start
+
         self._running = start(case.neighbour, group, backend.device_number)
         self._key = key
 
@@ -54,8 +58,23 @@ class Neighbours:
         self._running, self._key = None, (ALONE, ())
 
 
-def health_of(group: World, before: Health, after: Health) -> tuple[dict[str, Any], tuple[str, ...]]:
+def health(backend: Backend) -> "Health | None":
+    """Read how this rank's device fares; None for the host."""
+    if not backend.uuid:
+        return None
+    from collbench import device_health
+
+    return device_health.read(backend.uuid)
+
+
+def health_columns(
+    group: World, before: "Health | None", after: "Health | None"
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Columns and flags of a row from all ranks' readings; whole on the group's rank 0. Collective."""
+    if before is None or after is None:
+        return {}, ()
+    from collbench import device_health
+
     pairs = group.gather((before, after)) or []
     last = [one for _, one in pairs]
     clocks = [one.sm_clock_hz for one in last if one.sm_clock_hz is not None]
@@ -71,8 +90,17 @@ def health_of(group: World, before: Health, after: Health) -> tuple[dict[str, An
     }, tuple(flags)
 
 
-def limit_of(collective: Collective, group: World, backend: Backend) -> device_limits.Limit | None:
+def limit_columns(collective: Collective, group: World, backend: Backend) -> dict[str, Any]:
     """What the hardware could give at most, by clocks and widths; collective over the group, whole on its rank 0."""
+    if not backend.uuid:
+        return {}
+    limit = _limit(collective, group, backend)
+    return {} if limit is None else {"limit_GBps": limit.GBps, "limit_source": limit.source}
+
+
+def _limit(collective: Collective, group: World, backend: Backend) -> "Limit | None":
+    from collbench import device_limits
+
     uuids = group.all_gather(backend.uuid)
     if not all(uuids) or group.rank != 0:
         return None
@@ -88,8 +116,10 @@ def limit_of(collective: Collective, group: World, backend: Backend) -> device_l
     return min(known, key=lambda limit: limit.bytes_per_s) if len(known) == len(links) else None
 
 
-def _memory_limit(uuid: str) -> device_limits.Limit | None:
+def _memory_limit(uuid: str) -> "Limit | None":
     import cupy
+
+    from collbench import device_limits
 
     attributes = {name: int(value) for name, value in cupy.cuda.Device().attributes.items()}
     return device_limits.memory_limit(uuid, attributes)

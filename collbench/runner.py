@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from collbench import device_health, memory, noise
+from collbench import memory, noise
 from collbench.backends import backend_named
 from collbench.backends.base import Backend, BoundCall
-from collbench.beside import Neighbours, Reached, health_of, limit_of
+from collbench.beside import Neighbours, Reached, health, health_columns, limit_columns
 from collbench.clock import Clock
 from collbench.collectives import collective_of
 from collbench.dtypes import DTYPES
@@ -20,7 +20,6 @@ from collbench.errors import Agreed, CannotRun, CollbenchError, UsageError
 from collbench.figures import Point, figures
 from collbench.figures import known as known_of
 from collbench.nccl_log import Choice
-from collbench.neighbour import START_LIMIT_S
 from collbench.pattern import Pattern
 from collbench.plan import Case, Plan, spoken
 from collbench.record import Record
@@ -36,6 +35,9 @@ T = TypeVar("T")
 
 UNEXPECTED = "unexpected_transport"
 """The note of a row whose data did not go by the transport that the scenario expects."""
+
+_NEIGHBOUR_S = 60.0
+"""What a neighbour takes to start at the most (collbench.neighbour)."""
 
 Outcome = tuple[str, dict[str, Any], Sampled | None]
 """The status of a row, what it says besides, and the samples where they are kept; whole on a group's rank 0."""
@@ -232,11 +234,10 @@ class Runner:
             check = Check(group.rank, layout, pattern)
             if bound.buffers:
                 self._together(group, lambda: check.prepare_all(bound.buffers))
-            self.watchdog.enter("neighbour", measure.timeout_s + START_LIMIT_S, case.label, case.case_id)
+            self.watchdog.enter("neighbour", measure.timeout_s + _NEIGHBOUR_S, case.label, case.case_id)
             self._neighbours.want(case, group, backend)
             self.watchdog.enter("sample", measure.timeout_s, case.label, case.case_id)
-            fresh = device_health.read(backend.uuid) if backend.uuid else None
-            before = noise.read()
+            fresh, before = health(backend), noise.read()
             sampled = self._alone(
                 lambda: sample(
                     bound,
@@ -255,13 +256,12 @@ class Runner:
                 return "failed", known | {"reason": reason}, None
             kept = sampled if self.keep_samples is not None and sampled.durations_s.size else None
             denied = group.gather(noise.denied(before, noise.read()))
-            state, flags = health_of(group, fresh, device_health.read(backend.uuid)) if fresh else ({}, ())
+            state, flags = health_columns(group, fresh, health(backend))
             problem = group.first_problem(self._neighbours.problem())
             if problem is not None:
                 return "failed", known | {"reason": _on_rank(problem, group)}, kept
             known |= {"algorithm": bound.algorithm or None} | backend.chosen(self._choice(point)) | state
-            if backend.uuid and (limit := limit_of(collective, group, backend)) is not None:
-                known |= {"limit_GBps": limit.GBps, "limit_source": limit.source}
+            known |= limit_columns(collective, group, backend)
             flags += ("noisy",) * (max(denied or [0.0]) > noise.HEAVY)
             crowded = self.place.oversubscribed
             values = known | figures(point, bound, sampled, clock=self.clock, oversubscribed=crowded, flags=flags)

@@ -146,3 +146,52 @@ def test_damage_is_seen(damage: str, ranks: tuple[int, ...], tmp_path: Path) -> 
     assert done.out.count("DAMAGE") + done.out.count("CLEAN") == 2
     for rank in range(2):
         assert f"{'DAMAGE' if rank in ranks else 'CLEAN'} on rank {rank}" in done.out
+
+
+CHOSEN = """
+import os, sys
+from collbench.nccl_log import Log, path_of, settings
+# NCCL's own lines, as far as the emulated one does not write them.
+def write(text):
+    path = path_of(os.environ, os.uname().nodename, os.getpid())
+    with open(path, "a") as file:
+        file.write(f"host:1:2 [0] NCCL INFO {text}\\n")
+
+import collbench.backends.nccl as module
+before = module.Nccl.bind
+def bind(self, case, count, layout):
+    bound = before(self, case, count, layout)
+    prime = bound.prime
+    def primed():
+        prime()
+        if "TUNING" in os.environ["NCCL_DEBUG_SUBSYS"]:
+            write(f"AllReduce: {case.requested_bytes} Bytes -> Algo RING proto LL128 channel{{Lo..Hi}}={{0..3}}")
+    bound.prime = primed
+    return bound
+module.Nccl.bind = bind
+asked = module.Nccl.chosen
+def chosen(self, choice):
+    write("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM")  # just before it is read: the emulated NCCL writes over it later
+    return asked(self, choice)
+module.Nccl.chosen = chosen
+from collbench.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_what_nccl_chose_comes_into_the_rows(tmp_path: Path) -> None:
+    needs(2)
+    scenario, run, program = tmp_path / "s.toml", tmp_path / "run", tmp_path / "program.py"
+    scenario.write_text(
+        'schema = 1\n[measure]\ntime_budget = "10 ms"\nleast_time = "1 ms"\n[[sweep]]\nbackends = ["nccl"]\n'
+        'collectives = ["all_reduce"]\nsizes = ["1 KiB"]\n[expect]\ntransport = "shm"\n'
+    )
+    program.write_text(CHOSEN)
+    common: list[str | Path] = [sys.executable, program, "run", scenario, "-o", run]
+    launching.mpirun(2, [*common, "--choices"], timeout=60).expect(0)
+    done = launching.mpirun(2, common, timeout=60)
+    (row,) = read(run)
+    assert (row.status, row.transport, row.algorithm, row.protocol, row.channels) == ("ok", "p2p", "Ring", "LL128", 4)
+    assert "unexpected_transport" in str(row.notes)
+    assert row.reason == "transport: got p2p, expected shm"
+    assert done.code == 5

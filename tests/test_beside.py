@@ -1,0 +1,72 @@
+"""What rows are held against: earlier rows of the same launch."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from collbench.beside import Neighbours, Reached, health_columns
+from collbench.device_health import Health
+from collbench.plan import Case
+from collbench.world import World
+
+CASE = Case(
+    variant="", backend="nccl", collective="all_reduce", call="blocking", dtype="float32", operation="sum", root="",
+    placement="out_of_place", caller="compiled", mode="latency", sync="library", buffer="plain", buffers=1,
+    pages="default", pattern="", topology="world", requested_bytes=8,
+)  # fmt: skip
+COPY = replace(CASE, backend="device", collective="peer_copy", pattern="engine all")
+
+
+def row(seconds: float, busbw: float | None = None, limit: float | None = None) -> dict[str, Any]:
+    return {"time_p50_s": seconds, "busbw_GBps": busbw, "limit_GBps": limit}
+
+
+def test_a_slowdown_is_over_the_same_case_alone() -> None:
+    reached = Reached()
+    busy = replace(CASE, neighbour="compute")
+    assert "slowdown" not in reached.columns(busy, "world", row(9.0))
+    assert "slowdown" not in reached.columns(CASE, "world", row(2.0))
+    assert reached.columns(busy, "world", row(5.0))["slowdown"] == 2.5
+    assert "slowdown" not in reached.columns(busy, "0-1", row(5.0))
+    assert "slowdown" not in reached.columns(replace(busy, requested_bytes=16), "world", row(5.0))
+
+
+def test_rows_are_held_against_theory_until_a_copy_was_measured() -> None:
+    reached = Reached()
+    assert reached.columns(CASE, "world", row(1.0, 20.0, 50.0)) == {"limit_fraction": 0.4}
+    reached.columns(COPY, "world", row(1.0, 30.0, 50.0))
+    reached.columns(COPY, "world", row(1.0, 40.0, 50.0))
+    reached.columns(COPY, "world", row(1.0, 35.0, 50.0))
+    found = reached.columns(CASE, "world", row(1.0, 20.0, 50.0))
+    assert found == {
+        "limit_GBps": 40.0,
+        "limit_source": "the fastest peer_copy of this launch",
+        "limit_fraction": 0.5,
+    }
+    staged = replace(CASE, backend="staged")
+    assert reached.columns(staged, "world", row(1.0, 20.0, 50.0)) == {"limit_fraction": 0.4}
+    # Where there is no limit (several hosts, no bus bandwidth) the copy within one host is none either.
+    assert reached.columns(CASE, "world", row(1.0, 20.0)) == {}
+
+
+def test_a_row_has_the_worst_device() -> None:
+    world = World()
+    before = Health(0.0, sm_clock_hz=2e9, temperature_celsius=50, power_watt=300.0)
+    after = Health(1.0, sm_clock_hz=1.5e9, temperature_celsius=60, power_watt=400.0, reasons=("power cap",))
+    columns, flags = health_columns(world, before, after)
+    assert columns == {"sm_clock_MHz": 1500.0, "temperature_C": 60.0, "power_W": 400.0, "throttle": "power cap"}
+    assert flags == ("throttled",)
+    assert health_columns(world, None, None) == ({}, ())
+
+
+def test_a_backend_without_a_device_has_no_neighbours() -> None:
+    from collbench.backends.loopback import Loopback
+    from collbench.errors import CannotRun
+
+    backend = Loopback(World())
+    neighbours = Neighbours()
+    neighbours.want(CASE, backend.group, backend)
+    assert neighbours.problem() is None
+    with pytest.raises(CannotRun, match="backend loopback has no device to share"):
+        neighbours.want(replace(CASE, neighbour="copy"), backend.group, backend)
