@@ -191,7 +191,7 @@ def test_what_nccl_chose_comes_into_the_rows(tmp_path: Path) -> None:
     launching.mpirun(2, [*common, "--choices"], timeout=60).expect(0)
     done = launching.mpirun(2, common, timeout=60)
     (row,) = read(run)
-    assert (row.status, row.transport, row.algorithm, row.protocol, row.channels) == ("ok", "p2p", "Ring", "LL128", 4)
+    assert (row.status, row.transport, row.algorithm, row.protocol, row.channels) == ("ok", "p2p", "RING", "LL128", 4)
     assert "unexpected_transport" in str(row.notes)
     assert row.reason == "transport: got p2p, expected shm"
     assert done.code == 5
