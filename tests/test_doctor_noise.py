@@ -64,5 +64,8 @@ def test_the_command_as_json() -> None:
     done = launching.collbench(["doctor", "--noise", "--seconds", "1", "--json"])
     said = json.loads(done.out)
     assert done.code in (0, 7)
-    assert [one["check"] for one in said["findings"]] == ["noise", "largest gap", "clock", "cores", "frequency"]
+    checks = [one["check"] for one in said["findings"]]
+    assert checks[:5] == ["noise", "largest gap", "clock", "cores", "frequency"]
+    assert set(checks[5:]) == {"gpu"}
+    assert len(said["devices"]) == 1
     assert said["ranks"][0]["rank"] == 0

@@ -4,7 +4,7 @@ import pytest
 
 from collbench.backends import backend_named
 from collbench.backends.loopback import Loopback
-from collbench.collectives import TABLE, Piece, collective_of, kernel_names, names
+from collbench.collectives import TABLE, Piece, collective_of, entry_named, kernel_names, names
 from collbench.errors import Agreed, CannotRun, CollbenchError
 from collbench.plan import expand
 from collbench.scenario import Scenario, Sweep, known
@@ -71,9 +71,11 @@ def test_rates() -> None:
 
 
 def test_other_backends_refuse_kernels() -> None:
-    sweep = Sweep(backends=("loopback",), collectives=kernel_names(), patterns=("",), sizes=(64,))
+    sweep = Sweep(kind="kernel", backends=("loopback",), collectives=kernel_names(), patterns=(), sizes=(64,))
     cases = expand(Scenario(name="kernels", title="", sweeps=(sweep,))).cases
-    assert len(cases) == len(kernel_names())
+    ways = {name: entry_named(name).collective.ways for name in kernel_names()}
+    expected = {(name, way) for name, its in ways.items() for way in its or ("",)}
+    assert {(case.collective, case.pattern) for case in cases} == expected
     for case in cases:
         assert str(Loopback(World()).refuse(case)) == f"{case.collective} is a kernel of the device backend"
 
