@@ -1,10 +1,11 @@
 """The doctor as a command: alone, or on every rank under mpirun."""
 
 import json
-import sys
 from dataclasses import asdict
 
 from collbench.doctor import noise
+from collbench.errors import CollbenchError
+from collbench.output import deliver
 from collbench.start import start_world, stop_world
 from collbench.watchdog import Watchdog, block_signals
 
@@ -22,12 +23,18 @@ def doctor(seconds: float, as_json: bool) -> int:
     watchdog.enter("noise", seconds + _START_TIMEOUT_S)
     ranks = noise.measure(world, seconds)
     found = noise.findings(ranks)
+    unprinted = None
     if world.rank == 0:
         if as_json:
-            print(json.dumps({"findings": [asdict(one) for one in found], "ranks": [asdict(one) for one in ranks]}))
+            text = json.dumps({"findings": [asdict(one) for one in found], "ranks": [asdict(one) for one in ranks]})
         else:
-            print("\n".join([*noise.table(ranks), "", *(one.text() for one in found)]))
-        sys.stdout.flush()
+            text = "\n".join([*noise.table(ranks), "", *(one.text() for one in found)])
+        try:
+            deliver(f"{text}\n")
+        except CollbenchError as error:  # the other ranks must not wait for this one
+            unprinted = error
     stop_world(world)
     watchdog.stop()
+    if unprinted is not None:
+        raise unprinted
     return 7 if any(one.level == "problem" for one in found) else 0
