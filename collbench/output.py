@@ -42,7 +42,7 @@ def complain(text: str) -> None:
 
 
 def deliver(text: str) -> None:
-    """Print what a command is there to print; what the output refuses is a CollbenchError, a reader who left is none."""
+    """Print what a command is there to print; CollbenchError where the output refuses it, not where a reader left."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
