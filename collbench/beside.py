@@ -108,7 +108,7 @@ def _limit(collective: Collective, group: World, backend: Backend) -> "Limit | N
         return device_limits.pcie_limit(uuids[0])
     if collective.is_kernel and collective.name != _KIND_OF_LINK:
         return _memory_limit(uuids[0])
-    if group.size == 1 or len(set(group.hosts)) > 1 or not collective.bus_factor(group.size):
+    if group.size == 1 or len(set(group.hosts)) > 1:
         return None
     ends = [(uuids[0], uuids[-1])] if collective.name == _KIND_OF_LINK else list(pairwise(uuids))
     links = [device_limits.nvlink_limit(*pair) or device_limits.pcie_limit(pair[0]) for pair in ends]

@@ -1,6 +1,8 @@
 """The commands: parse, call, print, exit code. Nothing heavy is imported before a command needs it."""
 
 import argparse
+import contextlib
+import io
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import NoReturn
 
 from collbench import __version__
 from collbench.errors import CollbenchError, UsageError
+from collbench.output import complain, deliver, mend_streams
 
 _MOST = 1_000_000
 """Above any number of ranks, launches or seconds that somebody means."""
@@ -30,29 +33,47 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         where = self.prog.removeprefix("collbench").strip()
-        print(f"collbench: {where + ': ' if where else ''}{message}; see {self.prog} --help", file=sys.stderr)
+        complain(f"collbench: {where + ': ' if where else ''}{message}; see {self.prog} --help")
         sys.exit(UsageError.exit_code)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
+    mend_streams()
     parser = _parser()
-    options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
-    if options.command is None:
-        parser.print_help()
-        return 0
-    command: Callable[[argparse.Namespace], int] = options.function
     try:
+        options = _parsed(parser, sys.argv[1:] if arguments is None else arguments)
+        if options.command is None:
+            deliver(parser.format_help())
+            return 0
+        command: Callable[[argparse.Namespace], int] = options.function
         return command(options)
     except CollbenchError as error:
         for line in str(error).splitlines():
-            print(f"collbench: {line}", file=sys.stderr)
+            complain(f"collbench: {line}")
         return error.exit_code
-    except BrokenPipeError:  # `collbench list | head`
-        sys.stderr.close()
-        return 0
     except KeyboardInterrupt:
         return 130
+
+
+def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse; argparse itself prints a help or the version and exits."""
+    text = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(text):
+            return parser.parse_args(arguments)
+    except SystemExit:
+        deliver(text.getvalue())
+        raise
+
+
+def _printed(work: Callable[[], int]) -> int:
+    """Do what is there to print something, and print it."""
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        code = work()
+    deliver(text.getvalue())
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     _run_arguments(launch)
     launch.add_argument("-n", "--ranks", type=_positive, help="number of ranks (default: one a core, at least 2)")
-    launch.add_argument("--launches", type=_positive, default=1, help="start the processes so many times (default 1)")
+    launch.add_argument("--launches", type=_positive, help="start the processes so many times (default 1)")
     launch.add_argument("--launcher", default="", help="path of mpirun or srun (default: beside Python, then on PATH)")
     launch.add_argument("--launcher-args", default="", help="more arguments for it, as one quoted text")
     launch.add_argument(
@@ -85,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     _run_arguments(run)
     run.add_argument("--variant", default="", help="name of the variant whose settings these processes have")
     run.add_argument("--launch", type=_count, default=0, help="number of this launch within the run (default 0)")
-    run.add_argument("--launches", type=_positive, default=1, help="number of launches that the run will have")
+    run.add_argument("--launches", type=_positive, help="number of launches that the run will have (default 1)")
     run.add_argument("--choices", action="store_true", help="time nothing: ask the libraries what they choose")
     run.set_defaults(function=_run)
 
@@ -104,6 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.set_defaults(function=_doctor)
 
     schema = commands.add_parser("schema", help="print the JSON Schema of scenario files", allow_abbrev=False)
+    schema.add_argument("--columns", action="store_true", help="print the columns of results.csv instead, as Markdown")
     schema.set_defaults(function=_schema)
     return parser
 
@@ -163,6 +185,11 @@ def _launch(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.launches is not None and options.launch >= options.launches:
+        raise UsageError(
+            f"run: --launch: got {options.launch}, expected a number below --launches ({options.launches}); "
+            "launches count from 0"
+        )
     from collbench.rank import RankOptions, main
 
     return main(
@@ -183,13 +210,13 @@ def _show(options: argparse.Namespace) -> int:
     from collbench.launch import default_ranks
     from collbench.listing import show
 
-    return show(options.scenario, options.ranks or default_ranks())
+    return _printed(lambda: show(options.scenario, options.ranks or default_ranks()))
 
 
 def _list(options: argparse.Namespace) -> int:
     from collbench.listing import listing
 
-    return listing()
+    return _printed(listing)
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -201,7 +228,8 @@ def _doctor(options: argparse.Namespace) -> int:
 def _schema(options: argparse.Namespace) -> int:
     import json
 
+    from collbench.record import columns_markdown
     from collbench.scenario import json_schema
 
-    print(json.dumps(json_schema(), indent=2))
+    deliver(columns_markdown() if options.columns else json.dumps(json_schema(), indent=2) + "\n")
     return 0

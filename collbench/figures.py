@@ -78,7 +78,7 @@ def figures(
     if (point.backend.ranks_per_device or 1) > 1:
         notes.append("shared_device")
     algbw = shape.size_bytes / summary.median_s / 1e9 if summary.median_s > 0 and shape.size_bytes else None
-    factor = collective.bus_factor(point.group.size)
+    factor = collective.bus_factor(point.group.size, shape.count)
     return {
         "notes": " ".join(notes) or None,
         "warmup_iterations": sampled.warmup_iterations,

@@ -20,9 +20,10 @@ from collbench.errors import CannotRun, CollbenchError, Interrupted, UsageError
 from collbench.faults import Fault, Reason, account_for, hosts_in, reason_of
 from collbench.leftovers import kill, processes_with, remove_session, segments_of, unlink
 from collbench.listing import default_backend_here
-from collbench.rank import LAUNCHED, TERMINAL
+from collbench.output import complain, tell
+from collbench.rank import LAUNCHED, TERMINAL, shown_path
 from collbench.results import RunFolder
-from collbench.runs import begin_run, drop_unfinished, open_run
+from collbench.runs import begin_run, check_launches, drop_unfinished, open_run
 from collbench.scenario import Scenario, Variant, load
 
 _TERM_GRACE_S = 8.0
@@ -46,7 +47,7 @@ class LaunchOptions:
 
     scenario: str
     ranks: int | None = None
-    launches: int = 1
+    launches: int | None = None
     launcher: str = ""
     launcher_args: str = ""
     output: Path | None = None
@@ -156,7 +157,7 @@ def launch(options: LaunchOptions) -> int:
         folder, ranks, launches = _resumed(options, scenario)
         words, variables = command_of(launcher, ranks, options.launcher_args)
     else:
-        ranks, launches = options.ranks or default_ranks(), options.launches
+        ranks, launches = options.ranks or default_ranks(), options.launches or 1
         words, variables = command_of(launcher, ranks, options.launcher_args)
         folder = begin_run(options.output, scenario, options.scenario, ranks, launches)
     folder.unlock()  # rank 0 holds it while a launch runs
@@ -175,7 +176,7 @@ def launch(options: LaunchOptions) -> int:
             passed = [word for name in [*settings, LAUNCHED] for word in ("-x", name)] if exported else []
             if not options.quiet:
                 shown = [f"{name}={shlex.quote(value)}" for name, value in settings.items()]
-                print("$", *shown, shlex.join(words + passed + program), flush=True)
+                tell(" ".join(["$", *shown, shlex.join(words + passed + program)]))
             return _one(words + passed + program, settings, folder, signals, ranks)
 
         if options.choices and not options.resume and _tells_choices(scenario, ranks):
@@ -185,8 +186,11 @@ def launch(options: LaunchOptions) -> int:
                     start(variant, "--choices")
         for number, variant in _order(scenario, launches) if not signals.got else ():
             codes.append(start(variant, "--launch", str(number)))
-            if signals.got or codes[-1] not in (0, 3, 5, 7):
+            # A resume goes on, or a case that always ends its launch would keep those that follow from theirs.
+            if signals.got or (codes[-1] not in (0, 3, 5, 7) and not options.resume):
                 break
+    if options.quiet and folder.results_path.exists():
+        tell(str(shown_path(folder.results_path)))
     if signals.got:
         return 130
     return next((code for code in (3, 4, 1, 2, 130, 5, 6) if code in codes), max(codes, default=0))
@@ -208,6 +212,7 @@ def _resumed(options: LaunchOptions, scenario: Scenario) -> tuple[RunFolder, int
     info = RunFolder.open(options.output).read_info()
     if options.ranks not in (None, info.ranks):
         raise UsageError(f"--resume: got -n {options.ranks}, expected {info.ranks} ranks as the run began with")
+    check_launches(info, options.launches)
     folder = open_run(options.output, scenario, info.ranks)
     drop_unfinished(folder)
     return folder, info.ranks, info.launches
@@ -242,7 +247,7 @@ def _one(command: list[str], settings: dict[str, str], folder: RunFolder, signal
     except OSError as error:
         raise CannotRun(f"{command[0]}: got {error}, expected a launcher that can be started") from error
     code = _wait(process, folder, signals, start)
-    ending = folder.read_ending(start)
+    ending = folder.take_ending(start)
     if ending is not None and code in (0, ending) and not signals.got:
         return ending
     name = Path(command[0]).name
@@ -264,7 +269,7 @@ def _one(command: list[str], settings: dict[str, str], folder: RunFolder, signal
     except CollbenchError as error:
         case = f"; the case in progress has no row ({error})"
     folder.unlock()
-    print(f"collbench: {reason.text}{case}{_keep(folder)}", file=sys.stderr, flush=True)
+    complain(f"collbench: {reason.text}{case}{_keep(folder)}")
     return Interrupted.exit_code if signals.got else reason.exit_code
 
 

@@ -67,6 +67,30 @@ def shared_memory_problem(vendor: str, ranks: int, folder: str = "/dev/shm") -> 
     )
 
 
+def page_bytes(address: int, size_bytes: int, root: Path = Path("/")) -> int:
+    """Return the largest page that backs so many bytes at an address, which must have been touched."""
+    small = os.sysconf("SC_PAGE_SIZE")
+    huge = _number(root / "sys/kernel/mm/transparent_hugepage/hpage_pmd_size") or 0
+    if size_bytes < max(huge, small + 1):  # too small for a huge page: the long file need not be read
+        return small
+    try:
+        lines = (root / "proc/self/smaps").read_text().splitlines()
+    except OSError:
+        return small
+    inside, largest = False, small
+    for line in lines:
+        name, _, rest = line.partition(" ")
+        if not name.endswith(":"):  # a mapping begins: first-last (hexadecimal) rights ...
+            if inside:
+                break
+            first, _, last = name.partition("-")
+            inside = int(first, 16) <= address < int(last, 16)
+        elif inside and name in ("KernelPageSize:", "AnonHugePages:"):
+            number = int(rest.split()[0]) * 1024
+            largest = max(largest, number if name == "KernelPageSize:" else huge if number else 0)
+    return largest
+
+
 def _available_on_host(root: Path) -> int:
     for line in (root / "proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collbench.errors import CollbenchError, UsageError
+from collbench.output import complain, tell
 from collbench.watchdog import Watchdog, block_signals
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ class RankOptions:
     resume: bool = False
     variant: str = ""
     launch: int = 0
-    launches: int = 1
+    launches: int | None = None
+    """None: as the run began with, and one for a new run."""
     quiet: bool = False
     choices: bool = False
     """Nothing is timed: the libraries are asked what they choose, for the launches that follow."""
@@ -95,7 +97,7 @@ def main(options: RankOptions) -> int:
             watchdog.die(error)  # it may be this rank's alone
         watchdog.stop()
         if launcher_rank() == 0:
-            print(f"collbench: {error}", file=sys.stderr)
+            complain(f"collbench: {error}")
         return error.exit_code
     watchdog.rank = world.rank
     try:
@@ -128,8 +130,11 @@ class _Job:
     done: dict[tuple[str, str, int], str]
     """The rows that are there already, and their statuses."""
     launch: int
+    launches: int
     start: str
     """Names what this launch leaves behind: `collbench launch`'s word, or rank 0's under a bare mpirun."""
+    tries: dict[str, int]
+    """How often each case was begun without an end."""
 
 
 def _keep_fault(path: Path, start: str) -> Callable[[dict[str, Any]], bool]:
@@ -241,7 +246,7 @@ def _set_up_nccl(job: _Job, options: RankOptions, world: "World") -> None:
 def _job(options: RankOptions, world: "World", scenario: "Scenario") -> _Job:
     """Rank 0: make or open the run folder."""
     from collbench.runner import verdict
-    from collbench.runs import begin_or_open_run, drop_unfinished
+    from collbench.runs import begin_or_open_run, check_launches, drop_unfinished
 
     names = [variant.name for variant in scenario.variants]
     if names and options.variant not in names:
@@ -252,10 +257,12 @@ def _job(options: RankOptions, world: "World", scenario: "Scenario") -> _Job:
     if options.variant and options.variant not in names:
         known = f"expected one of {', '.join(names)}" if names else "expected none; the scenario has no variants"
         raise UsageError(f"--variant: got {options.variant!r}, {known}")
-    folder = begin_or_open_run(options.output, scenario, options.scenario, world.size, options.launches)
+    folder = begin_or_open_run(options.output, scenario, options.scenario, world.size, options.launches or 1)
     _LOCKED.append(folder)
+    info = folder.read_info()
     begun = os.environ.get(LAUNCHED) or options.resume
     if options.resume:
+        check_launches(info, options.launches)
         drop_unfinished(folder)
     done = {(row.case_id, row.group or "", row.launch): verdict(row) for row in folder.read()}
     if not begun and any(launch == options.launch for _, _, launch in done):
@@ -263,8 +270,12 @@ def _job(options: RankOptions, world: "World", scenario: "Scenario") -> _Job:
             f"{folder.path}: got launch {options.launch}, which this run has already; "
             "complete it with --resume, or say another number with --launch"
         )
-    named = replace(scenario, name=folder.read_info().scenario)  # the run's copy is called scenario.toml
-    return _Job(named, folder.path.resolve(), done, options.launch, os.environ.get(LAUNCHED) or uuid.uuid4().hex)
+    # The run's copy is called scenario.toml; a scenario without a title has its name for one.
+    title = info.scenario if scenario.title == scenario.name else scenario.title
+    named = replace(scenario, name=info.scenario, title=title)
+    start = os.environ.get(LAUNCHED) or uuid.uuid4().hex
+    launches = options.launches or info.launches
+    return _Job(named, folder.path.resolve(), done, options.launch, launches, start, folder.read_tries())
 
 
 _LOCKED: list["RunFolder"] = []
@@ -273,6 +284,7 @@ _LOCKED: list["RunFolder"] = []
 
 def _plan(job: _Job, options: RankOptions, world: "World") -> "Plan":
     from collbench.plan import expand
+    from collbench.runs import tried_last
 
     plan = expand(
         job.scenario,
@@ -280,10 +292,10 @@ def _plan(job: _Job, options: RankOptions, world: "World") -> "Plan":
         variant=options.variant,
         backend=default_backend(world),
         launch=job.launch,
-        launches=options.launches,
+        launches=job.launches,
     )
     left = [case for case in plan.cases if not _is_done(case, world.hosts, _done_in(job))]
-    return replace(plan, cases=tuple(left))
+    return replace(plan, cases=tried_last(left, job.tries))
 
 
 def _done_in(job: _Job) -> frozenset[tuple[str, str]]:
@@ -327,7 +339,8 @@ class _Launch:
 
         self._folder = _LOCKED[0] if world.rank == 0 else folder
         self._world, self._job, self._plan = world, job, plan
-        self._rows, self._began_at = 0, 0.0
+        self._rows, self._began_at, self._quiet = 0, 0.0, options.quiet
+        self._variant = options.variant
         self._total = sum(len(group_names(case.topology, world.hosts)) for case in plan.cases)
         self._books = threading.Lock()
         self._links = _device_links(world, plan)
@@ -363,6 +376,7 @@ class _Launch:
             f"{world.size} rank{'s' * (world.size > 1)} on {hosts} host{'s' * (hosts > 1)}, cores {self.place.binding}"
             f"{' (more ranks than cores: functional, not performance)' if self.place.oversubscribed else ''}; "
             f"{world.library or 'no MPI'}; launch {self._job.launch}"
+            f"{f'; variant {self._variant}' if self._variant else ''}"
         )
         self._began_at = time.monotonic()
 
@@ -376,7 +390,7 @@ class _Launch:
         from collbench import choices as kept
 
         kept.keep(self._folder.path, variant, choices)
-        self._folder.write_ending(self._job.start, 0)
+        self._say_ended(0)
 
     def announce(self, bases: list[dict[str, Any]]) -> None:
         """A case begins on some groups of ranks."""
@@ -408,15 +422,21 @@ class _Launch:
 
     def end(self, code: int) -> None:
         """All cases have their rows."""
-        self._folder.write_ending(self._job.start, code)
+        self._say_ended(code)
         path = shown_path(self._folder.results_path)
+        if self._quiet and LAUNCHED not in os.environ:
+            tell(str(path))
         self._table.close(
             [
                 f"results: {path}",
-                f"next: open it in anything that reads CSV; columns: results/README.md; what ran where: "
+                "next: open it in anything that reads CSV; columns: `collbench schema --columns`; what ran where: "
                 f"{path.with_name('environment.json')}",
             ]
         )
+
+    def _say_ended(self, code: int) -> None:
+        if LAUNCHED in os.environ:  # nobody reads it elsewhere
+            self._folder.write_ending(self._job.start, code)
 
     def closing_the_books(self, report: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], object]:
         """Let the main thread, slow and not stuck, begin or end no more cases once the watchdog has begun to report."""

@@ -79,7 +79,7 @@ class Record:
     sync: str | None = column("", "how the ranks meet before a sample")
     buffer: str | None = column("", "kind of buffer: plain, registered or symmetric")
     buffers: int | None = column("", "number of buffer sets that the iterations rotate over")
-    page_bytes: int | None = column("bytes", "page size that the buffers got")
+    page_bytes: int | None = column("bytes", "largest page that backs the buffers on any rank, once touched")
 
     topology: str | None = column("", "rule that cut the world into groups")
     group: str | None = column("", "the group of ranks, named within the topology")

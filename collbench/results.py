@@ -6,6 +6,8 @@
 <run>/run.json           what a resume must agree with (RunInfo)
 <run>/environment.json   what ran where; environment-<launch>.json for a later launch that differs
 <run>/pending.json       the case that is running now; left behind by a run that died
+<run>/tries.json         how often each case was begun without an end; a resume measures these last
+<run>/ended-<start>.json the exit code of a launch, until `collbench launch` has read it
 <run>/faults/            one file a rank that had to say something before it ended
 <run>/lock               held (flock) while a run writes the folder
 ```
@@ -268,17 +270,35 @@ class RunFolder:
             with sentences(half, "remove it"):
                 half.unlink(missing_ok=True)
 
+    def write_tries(self, tries: Mapping[str, int]) -> None:
+        """Write down how often each case was begun without an end."""
+        self._write("tries.json", _json(tries))
+
+    def read_tries(self) -> dict[str, int]:
+        """Read how often each case was begun without an end; a folder without such cases is an empty dict."""
+        try:
+            found = json.loads((self.path / "tries.json").read_text(encoding="utf-8"))
+            return {str(case_id): int(number) for case_id, number in found.items()}
+        except (OSError, ValueError, TypeError, AttributeError):  # only the order of the cases is in it
+            return {}
+
     def write_ending(self, start: str, code: int) -> None:
         """Say that the launch that was started as `start` ended in order, with this exit code."""
-        self._write("ended.json", json.dumps({"start": start, "exit_code": code}), durable=False)
+        self._write(f"ended-{start}.json", json.dumps({"exit_code": code}), durable=False)
 
-    def read_ending(self, start: str) -> int | None:
-        """Return the exit code of the launch that was started as `start`; None where it did not end in order."""
+    def take_ending(self, start: str) -> int | None:
+        """Return the exit code of the launch that was started as `start`, and clear it; None where it had no end.
+
+        Each start has a file of its own: another one, which found everything done, may have ended meanwhile.
+        """
+        path = self.path / f"ended-{start}.json"
         try:
-            found = json.loads((self.path / "ended.json").read_text(encoding="utf-8"))
+            code = int(json.loads(path.read_text(encoding="utf-8"))["exit_code"])
         except (OSError, ValueError):
             return None
-        return int(found["exit_code"]) if found.get("start") == start else None
+        with contextlib.suppress(OSError):
+            path.unlink()
+        return code
 
     def write_fault(self, rank: int, fault: Mapping[str, object]) -> bool:
         """Write down at once why a rank ends, and say whether that worked; it raises no OSError on the way down."""

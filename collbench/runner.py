@@ -218,7 +218,7 @@ class Runner:
         itemsize = DTYPES[case.dtype].itemsize if case.dtype else 1
         shape = collective.shape(case.requested_bytes, itemsize, group.size)
         layout = backend.layout(case, shape.count)
-        problem = group.first_problem(backend.lacks(case, layout))
+        problem = group.first_problem(backend.overflows(case, shape.count, layout) or backend.lacks(case, layout))
         if problem is not None:
             raise CannotRun(_on_rank(problem, group))
         return Point(case, name, group, backend, collective, shape, layout)
@@ -260,6 +260,7 @@ class Runner:
             problem = group.first_problem(self._neighbours.problem())
             if problem is not None:
                 return "failed", known | {"reason": _on_rank(problem, group)}, kept
+            known["page_bytes"] = _page_bytes(bound, group)
             known |= {"algorithm": bound.algorithm or None} | backend.chosen(self._choice(point)) | state
             known |= limit_columns(collective, group, backend)
             flags += ("noisy",) * (max(denied or [0.0]) > noise.HEAVY)
@@ -376,21 +377,41 @@ class Runner:
         axes = asdict(case)
         del axes["root"]
         hosts = [self.world.hosts[rank] for rank in group.ranks]
-        return {name: value if value != "" else None for name, value in axes.items()} | {
-            "run_id": self.run_id,
-            "launch": self.launch,
-            "started_at": started_at,
-            "scenario": self.scenario.name,
-            "case_id": case.case_id,
-            "status": "failed",
-            "root": int(case.root) if case.root else None,
-            "group": group.name,
-            "ranks": len(group.ranks) or None,
-            "hosts": len(set(hosts)) or None,
-            "ranks_per_host": max(Counter(hosts).values(), default=None),
-            "oversubscribed": self.place.oversubscribed,
-            "binding": self.place.binding,
-        }
+        return (
+            {name: value if value != "" else None for name, value in axes.items()}
+            | {
+                "run_id": self.run_id,
+                "launch": self.launch,
+                "started_at": started_at,
+                "scenario": self.scenario.name,
+                "case_id": case.case_id,
+                "status": "failed",
+                "root": int(case.root) if case.root else None,
+                "group": group.name,
+                "ranks": len(group.ranks) or None,
+                "hosts": len(set(hosts)) or None,
+                "ranks_per_host": max(Counter(hosts).values(), default=None),
+                "oversubscribed": self.place.oversubscribed,
+                "binding": self.place.binding,
+            }
+            | _sizes(case, len(group.ranks))
+        )
+
+
+def _sizes(case: Case, ranks: int) -> dict[str, int]:
+    """The size and count of a case on so many ranks; nothing where it cannot be laid out on them."""
+    try:
+        collective = collective_of(case.collective, case.pattern, ranks)
+    except CannotRun:
+        return {}
+    shape = collective.shape(case.requested_bytes, DTYPES[case.dtype].itemsize if case.dtype else 1, max(1, ranks))
+    return {"size_bytes": shape.size_bytes, "count": shape.count} if ranks else {}
+
+
+def _page_bytes(bound: BoundCall, group: World) -> int | None:
+    """The largest page behind any rank's buffers, on the group's rank 0; None where nobody knows."""
+    own = [memory.page_bytes() or 0 for one in bound.buffers for memory in one.memories]
+    return max(group.gather(max(own, default=0)) or [0]) or None
 
 
 def _wrong(damage: Damage | None, group: World) -> dict[str, Any]:

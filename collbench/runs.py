@@ -1,10 +1,13 @@
 """Beginning a run, and going on with one: what must agree, and which rows are measured anew."""
 
 import difflib
+import json
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 from collbench.errors import UsageError
+from collbench.plan import Case
 from collbench.results import RunFolder, RunInfo
 from collbench.scenario import Scenario, find, load
 
@@ -68,10 +71,42 @@ def check_scenario(folder: RunFolder, info: RunInfo, scenario: Scenario) -> None
     )
 
 
+def check_launches(info: RunInfo, launches: int | None) -> None:
+    """Refuse to complete a run with another number of launches than it began with."""
+    if launches not in (None, info.launches):
+        raise UsageError(
+            f"--resume: got --launches {launches}, expected {info.launches} as the run began with; "
+            "leave it out, or start a new run"
+        )
+
+
 def drop_unfinished(folder: RunFolder) -> int:
     """Take what is measured anew from a run that goes on, so that each key stays unique: failed rows, a torn one, and
-    the case that a killed launch left pending."""
+    the case that a killed launch left pending. What had no end is remembered: see `tried_last`."""
     folder.repair()
     folder.remove_halves()
+    struck = {row.case_id for row in folder.read() if row.status in UNFINISHED} | _left_pending(folder)
+    if struck:
+        tries = folder.read_tries()
+        folder.write_tries(tries | {case_id: tries.get(case_id, 0) + 1 for case_id in sorted(struck)})
     folder.clear_pending()
     return folder.drop(lambda row: row.status in UNFINISHED)
+
+
+def _left_pending(folder: RunFolder) -> set[str]:
+    """The case that a killed launch was in, unless it has its rows."""
+    try:
+        rows = json.loads(folder.take_pending() or "{}").get("rows", [])
+        left = {(str(row["case_id"]), str(row["group"]), int(row["launch"])) for row in rows}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return set()
+    there = {(row.case_id, row.group or "", row.launch) for row in folder.read()}
+    return {case_id for case_id, *_ in left - there}
+
+
+def tried_last(cases: Iterable[Case], tries: Mapping[str, int]) -> tuple[Case, ...]:
+    """Put the cases last that were begun before without an end, the most often tried at the very end.
+
+    A case that always hangs ends its launch; where it stood it would keep all later cases from ever being measured.
+    """
+    return tuple(sorted(cases, key=lambda case: tries.get(case.case_id, 0)))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
+from collbench.output import silence
 from collbench.record import STATUSES, Record
 from collbench.units import format_duration, format_rate, format_size
 
@@ -123,8 +124,8 @@ def is_terminal(stream: TextIO) -> bool:
 class Table:
     """A table on a stream.
 
-    `varying` names the columns that are shown since they differ between rows. A `quiet` table prints its closing lines
-    only. A stream that breaks (a pipe into `head`) ends the table and not the run.
+    `varying` names the columns that are shown since they differ between rows. A `quiet` table prints
+    nothing. A stream that breaks (a pipe into `head`) ends the table and not the run.
     """
 
     def __init__(
@@ -178,11 +179,12 @@ class Table:
 
     def close(self, lines: Sequence[str] = ()) -> None:
         """Print how many rows ended how, and the given lines."""
+        if self._quiet:
+            return
         rows = sum(self.counts.values())
         counts = ", ".join(f"{self.counts[status]} {status}" for status in STATUSES if self.counts[status])
         elapsed = format_duration(round(time.monotonic() - self._started, 1))
-        if not self._quiet:
-            self._print("#")
+        self._print("#")
         self._print(f"# {rows} row{'' if rows == 1 else 's'} in {elapsed}{f': {counts}' if counts else ''}")
         for line in lines:
             self._print(f"# {line}".rstrip())
@@ -210,7 +212,7 @@ class Table:
             self._stream.write(text.replace(" ±", "+-").encode(encoding, "replace").decode(encoding))
             self._stream.flush()
         except (OSError, ValueError):
-            _silence(self._stream)
+            silence(self._stream)
             self._stream = None
 
 
@@ -222,11 +224,3 @@ def _remark(record: Record) -> str:
         values = f"got {record.first_got}, expected {record.first_expected}"
         reason = reason or f"first at {record.first_wrong}: {values}"
     return " ".join(f"{record.status}: {reason}".split()).rstrip(":")
-
-
-def _silence(stream: TextIO) -> None:
-    """Let what a broken stream still holds go nowhere, or Python complains of it at the end and exits with 120."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)

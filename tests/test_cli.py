@@ -25,6 +25,11 @@ WRONG = [
     (["launch", "quickstart", "--unknown"], 2, ["--unknown"]),
     (["run"], 2, ["scenario", "got none"]),
     (["run", "quickstart", "--launch", "x"], 2, ["--launch", "x", "whole number"]),
+    (
+        ["run", "quickstart", "--launch", "2", "--launches", "2"],
+        2,
+        ["got 2, expected a number below --launches (2)"],
+    ),
     (["run", "quickstart", "--variant", "ring"], 2, ["--variant", "ring", "none"]),
     (["run", "/"], 2, ["/"]),
     (["show"], 2, ["scenario"]),
@@ -88,6 +93,12 @@ def test_show_runs_nothing_and_names_every_case(tmp_path: Path) -> None:
     assert "cases on 4 ranks" in done.out
     assert "64 MiB" in done.out
     assert not list(tmp_path.iterdir())
+
+
+def test_the_columns_are_told_where_there_is_no_file_of_them() -> None:
+    assert "| `time_p50_s` | number | s | median of the samples: the headline |" in (
+        launching.collbench(["schema", "--columns"]).expect(0).out
+    )
 
 
 def test_schema_is_json() -> None:

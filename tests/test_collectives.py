@@ -139,7 +139,7 @@ def test_sizes_are_rounded_down_to_what_is_sent(name: str, size: int, itemsize: 
     ],
 )
 def test_bus_factors(name: str, n: int, factor: float | None) -> None:
-    assert entry_named(name).collective.bus_factor(n) == factor
+    assert entry_named(name).collective.bus_factor(n, COUNT) == factor
 
 
 def test_all_to_all_v_by_hand() -> None:
@@ -150,21 +150,27 @@ def test_all_to_all_v_by_hand() -> None:
     assert layout.received == (3, 0, 6)
     # From rank 0 its elements 0..2 (after none for itself), from rank 2 its elements 3..8 (after 3 for rank 0).
     assert expected_by(layout) == [one(0, i) for i in range(3)] + [one(2, 3 + i) for i in range(6)]
-    assert collective.bus_factor(3) == 1.0
+    assert collective.bus_factor(3, 9) == 1.0
     assert collective.shape(36, 4, 3).size_bytes == 36
     assert not collective.has_in_place
     uniform = collective_of("all_to_all_v", "uniform", 4)
     assert uniform.layout(8, 4, 2).sent == (2, 2, 2, 2)
-    assert uniform.bus_factor(4) == 0.75
+    assert uniform.bus_factor(4, 8) == 0.75
     assert uniform.has_in_place
 
 
 def test_all_to_all_v_with_a_given_matrix() -> None:
     collective = collective_of("all_to_all_v", "1 3; 0 2", 2)
     assert [collective.layout(8, 2, rank).sent for rank in range(2)] == [(2, 6), (0, 4)]
-    assert collective.bus_factor(2) == 0.75  # rank 0 sends 6 of 8, rank 1 receives 6
+    assert collective.bus_factor(2, 8) == 0.75  # rank 0 sends 6 of 8, rank 1 receives 6
     with pytest.raises(CannotRun, match="weights for 2 ranks, expected them for 3"):
         collective_of("all_to_all_v", "1 3; 0 2", 3)
+
+
+@pytest.mark.parametrize(("count", "factor"), [(8, 0.25), (3, 0.0), (2, 0.0), (1, 0.0), (0, 0.0), (5, 0.25)])
+def test_the_bus_factor_of_all_to_all_v_is_of_what_is_sent(count: int, factor: float) -> None:
+    # Three quarters stay; of 2 elements 1 stays and none goes, of 5 the 3 stay and 1 goes.
+    assert collective_of("all_to_all_v", "3 1; 1 3", 2).bus_factor(2, count) == factor
 
 
 def test_signatures_with_roles() -> None:

@@ -28,8 +28,11 @@ def test_shared_devices_and_links() -> None:
 
 
 def test_vgpus_without_nvlink_or_licence_are_warned_of() -> None:
-    ranks = [device(0, "x", virtualization="vGPU", licence="unlicensed"), device(1, "y", virtualization="vGPU")]
+    ranks = [
+        device(0, "x", virtualization="vGPU", vgpu_licence="unlicensed: ..."),
+        device(1, "y", virtualization="vGPU"),
+    ]
     found = findings(ranks, {"a": ["X PHB", "PHB X"]})
     assert [one.level for one in found] == ["ok", "warning", "warning"]
-    assert "licence is unlicensed" in found[1].seen
+    assert "no licence" in found[1].seen
     assert "NVLink only" in found[2].why

@@ -3,7 +3,9 @@
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,7 +136,7 @@ def test_without_variants_there_is_one_start_a_launch(tmp_path: Path) -> None:
 
 # Stands for mpirun and rank 0: writes down what it was started with, then does what a rank would leave.
 NOTE = 'echo "$UCX_TLS $*" >> "$NOTES"\n'
-ENDS = 'echo "{{\\"start\\": \\"$COLLBENCH_LAUNCHED\\", \\"exit_code\\": {0}}}" > "$RUN/ended.json"; exit {0}'
+ENDS = 'echo "{{\\"exit_code\\": {0}}}" > "$RUN/ended-$COLLBENCH_LAUNCHED.json"; exit {0}'
 
 
 @pytest.fixture
@@ -143,13 +145,13 @@ def run(tmp_path: Path, fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Callable
     monkeypatch.setattr(launch, "_compile_kernels", lambda: None)
     monkeypatch.setattr(launch, "_LAST_WORD_S", 0.2)
 
-    def go(body: str, more: str = "", launches: int = 1) -> tuple[int, list[str]]:
+    def go(body: str, more: str = "", launches: int = 1, **options: Any) -> tuple[int, list[str]]:
         folder, notes = tmp_path / "run", tmp_path / "notes"
         monkeypatch.setenv("NOTES", str(notes))
         monkeypatch.setenv("RUN", str(folder))
         path = fake("HYDRA", NOTE + body)
-        options = LaunchOptions(scenario_file(tmp_path, more), 2, launches, path, output=folder, quiet=True)
-        return launch.launch(options), notes.read_text().splitlines()
+        told = LaunchOptions(scenario_file(tmp_path, more), 2, launches, path, output=folder, quiet=True)
+        return launch.launch(replace(told, **options)), notes.read_text().splitlines()
 
     return go
 
@@ -163,7 +165,8 @@ def test_variants_are_started_with_their_settings(run: Run) -> None:
     assert len(notes) == 6
     for note in notes:
         variant = note.split()[0]
-        assert note.endswith(f"--launches 2 --variant {variant} --quiet")
+        assert note.endswith(f" --variant {variant} --quiet")
+        assert " --launches 2 --launch " in note
         assert f"{sys.executable} -m collbench run " in note
 
 
@@ -182,6 +185,39 @@ def test_the_worst_launch_counts_and_a_broken_one_is_the_last(
     body = f'if [ $(wc -l < "$NOTES") = 1 ]; then {ENDS.format(codes[0])}; else {ENDS.format(codes[1])}; fi'
     code, notes = run(body, launches=2)
     assert (code, len(notes)) == (expected, starts)
+
+
+def test_a_resume_goes_on_after_a_launch_that_broke(run: Run) -> None:
+    """A case that always ends its launch must not keep the launches behind it from theirs."""
+    assert len(run(ENDS.format(4), launches=3)[1]) == 1
+    code, notes = run(ENDS.format(4), launches=None, resume=True)
+    assert (code, len(notes)) == (4, 1 + 3)
+    assert [note.split("--launch ")[1].split()[0] for note in notes[1:]] == ["0", "1", "2"]
+
+
+def test_launches_are_counted_though_nobody_reads(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        code, notes = run(ENDS.format(0), launches=3, quiet=False)
+    assert (code, len(notes)) == (0, 3)
+    assert capfd.readouterr().err == ""
+
+
+def test_quiet_is_the_path_of_the_results_once(
+    run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(f'touch "$RUN/results.csv"; {ENDS.format(0)}', launches=2)
+    assert capfd.readouterr().out == "run/results.csv\n"
+
+
+def test_each_start_has_an_ending_of_its_own(run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    other = 'echo "{\\"exit_code\\": 3}" > "$RUN/ended-other.json"; '
+    assert run(ENDS.format(0).replace("; exit", f"; {other} exit"))[0] == 0
+    assert capfd.readouterr().err == ""
+    assert [path.name for path in (tmp_path / "run").glob("ended*")] == ["ended-other.json"]
 
 
 @pytest.mark.parametrize(

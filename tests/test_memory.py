@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from collbench.memory import Memory, available, problem, shared_memory_problem
+from collbench.backends.memory import HostMemory
+from collbench.dtypes import DTYPES
+from collbench.memory import Memory, available, page_bytes, problem, shared_memory_problem
 
 MIB = 1 << 20
 HEADROOM = 64 * MIB
@@ -146,3 +148,46 @@ def test_a_small_dev_shm_is_told(
 
 def test_without_dev_shm_nothing_is_told(tmp_path: Path) -> None:
     assert shared_memory_problem("MPICH 5.0.2", 4, str(tmp_path / "none")) is None
+
+
+SMAPS = """\
+10000000-10400000 rw-p 00000000 00:00 0
+Size:               4096 kB
+KernelPageSize:        4 kB
+AnonHugePages:      2048 kB
+20000000-20400000 rw-p 00000000 00:00 0
+Size:               4096 kB
+KernelPageSize:        4 kB
+AnonHugePages:         0 kB
+40000000-80000000 rw-s 00000000 00:0f 1 /dev/hugepages/x
+KernelPageSize:  1048576 kB
+AnonHugePages:         0 kB
+VmFlags: rd wr
+"""
+
+
+def test_the_largest_page_behind_a_buffer(tmp_path: Path) -> None:
+    sizes = tmp_path / "sys/kernel/mm/transparent_hugepage"
+    sizes.mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/smaps").write_text(SMAPS)
+    small, huge = os.sysconf("SC_PAGE_SIZE"), 2 << 20
+    (sizes / "hpage_pmd_size").write_text(f"{huge}\n")
+    assert page_bytes(0x10001000, huge, tmp_path) == huge
+    assert page_bytes(0x10001000, huge - 1, tmp_path) == small  # beside a mapping that has huge pages
+    assert page_bytes(0x20001000, huge, tmp_path) == small
+    assert page_bytes(0x40001000, huge, tmp_path) == 1 << 30
+    assert page_bytes(0x90000000, huge, tmp_path) == small
+    (tmp_path / "proc/self/smaps").unlink()
+    assert page_bytes(0x10001000, huge, tmp_path) == small
+
+
+def test_a_buffer_knows_its_pages() -> None:
+    modes, small = Path("/sys/kernel/mm/transparent_hugepage/enabled"), os.sysconf("SC_PAGE_SIZE")
+    memory = HostMemory(DTYPES["uint8"], 8 << 20, "huge")
+    assert memory.page_bytes() == small  # not touched yet
+    memory.array[:] = 1
+    # A kernel that has the mode still gives none where memory is in pieces.
+    expected = {small} if not modes.exists() or "[never]" in modes.read_text() else {small, 2 << 20, 32 << 20}
+    assert memory.page_bytes() in expected
+    memory.close()

@@ -181,6 +181,10 @@ class Backend(ABC):
         guards = (2 if in_place else 4) * GUARD_BYTES
         return case.buffers * (elements * DTYPES[case.dtype].itemsize + guards)
 
+    def overflows(self, case: Case, count: int, layout: Layout) -> str | None:
+        """One sentence that says why the library cannot count so many elements; None if it can."""
+        return None
+
     def lacks(self, case: Case, layout: Layout) -> str | None:
         """One sentence that says why this rank's device has no room for the case's buffers; None if it has."""
         return None

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from collbench.collectives.base import Layout
 from collbench.dtypes import Dtype
+from collbench.memory import page_bytes
 
 GUARD_BYTES = 4096
 """Before and after the data: a page each, so that the data start on a page as a library's own allocator would place
@@ -52,6 +53,10 @@ class Memory(ABC):
     @abstractmethod
     def bits(self, start: int) -> int:
         """Return the bits of one element."""
+
+    def page_bytes(self) -> int | None:
+        """The largest page that backs it, once it has been touched; None where that is not known."""
+        return None
 
     @abstractmethod
     def close(self) -> None:
@@ -99,6 +104,9 @@ class HostMemory(Memory):
 
     def bits(self, start: int) -> int:
         return int(self._all[self.guard + start])
+
+    def page_bytes(self) -> int | None:
+        return page_bytes(self.address, self.length * self.dtype.itemsize)
 
     def close(self) -> None:
         self._all = np.empty(0, self._all.dtype)

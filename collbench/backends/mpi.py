@@ -94,9 +94,15 @@ class Mpi(Backend):
             return replace(layout, in_place_recv=0)
         return layout
 
+    def overflows(self, case: Case, count: int, layout: Layout) -> str | None:
+        # all_to_all_v has counts of its own, and displacements: those of a rank that sends nothing count too.
+        given = [one for counts in (layout.sent, layout.received) for one in (*counts, sum(counts[:-1]))]
+        largest = max(given) if layout.sent else count
+        if largest <= _MOST_COUNT:
+            return None
+        return f"count: got {largest} elements, expected at most {_MOST_COUNT} (MPI's int); ask for a smaller size"
+
     def bind(self, case: Case, count: int, layout: Layout) -> BoundCall:
-        if count > _MOST_COUNT:
-            raise LibraryFailed(f"count: got {count} elements, expected at most {_MOST_COUNT} (MPI's int)")
         buffers = [self._allocate(case, layout) for _ in range(case.buffers)] if case.dtype else []
         try:
             if case.caller == "python":

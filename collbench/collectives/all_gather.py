@@ -19,5 +19,5 @@ class AllGather(Collective):
         blocks = tuple(Piece(source * count, count, source, source) for source in range(ranks))
         return Layout(send=count, recv=count * ranks, expected=blocks, in_place_send=rank * count)
 
-    def bus_factor(self, ranks: int) -> float:
+    def bus_factor(self, ranks: int, count: int) -> float:
         return (ranks - 1) / ranks

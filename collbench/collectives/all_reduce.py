@@ -19,5 +19,5 @@ class AllReduce(Collective):
     def layout(self, count: int, ranks: int, rank: int, *, root: int = 0, in_place: bool = False) -> Layout:
         return Layout(send=count, recv=count, expected=(Piece(0, count, 0, ranks - 1),))
 
-    def bus_factor(self, ranks: int) -> float:
+    def bus_factor(self, ranks: int, count: int) -> float:
         return 2 * (ranks - 1) / ranks

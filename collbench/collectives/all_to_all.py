@@ -18,5 +18,5 @@ class AllToAll(Collective):
         blocks = tuple(Piece(source * count, count, source, source, index=rank * count) for source in range(ranks))
         return Layout(send=count * ranks, recv=count * ranks, expected=blocks)
 
-    def bus_factor(self, ranks: int) -> float:
+    def bus_factor(self, ranks: int, count: int) -> float:
         return (ranks - 1) / ranks

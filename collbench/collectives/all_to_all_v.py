@@ -16,7 +16,7 @@ class AllToAllV(Collective):
     itself; any other text is a matrix of weights, "0 1; 2 0".
 
     Bus factor: busbw is the largest number of bytes that any rank sends to or receives from others, over time; the
-    factor is that number over S.
+    factor is that number over S. It counts the whole elements that are sent, and not the weights.
     """
 
     weights: tuple[tuple[float, ...], ...] = ()
@@ -61,10 +61,11 @@ class AllToAllV(Collective):
             received=tuple(received),
         )
 
-    def bus_factor(self, ranks: int) -> float:
-        largest = max(sum(row) for row in self.weights)
-        sent = max(sum(row) - row[i] for i, row in enumerate(self.weights))
-        received = max(sum(row[j] for row in self.weights) - self.weights[j][j] for j in range(ranks))
+    def bus_factor(self, ranks: int, count: int) -> float:
+        elements = self._elements(count)
+        largest = max(sum(row) for row in elements)
+        sent = max(sum(row) - row[i] for i, row in enumerate(elements))
+        received = max(sum(row[j] for row in elements) - elements[j][j] for j in range(ranks))
         return max(sent, received) / largest if largest else 0.0
 
     def _elements(self, largest: int) -> list[list[int]]:

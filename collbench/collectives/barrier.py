@@ -16,5 +16,5 @@ class Barrier(Collective):
     def layout(self, count: int, ranks: int, rank: int, *, root: int = 0, in_place: bool = False) -> Layout:
         return Layout(send=0, recv=0, expected=())
 
-    def bus_factor(self, ranks: int) -> None:
+    def bus_factor(self, ranks: int, count: int) -> None:
         return None

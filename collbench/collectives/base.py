@@ -101,8 +101,11 @@ class Collective(ABC):
         """The buffers of `rank`."""
 
     @abstractmethod
-    def bus_factor(self, ranks: int) -> float | None:
-        """busbw / algbw, derived in the class's docstring; None where the collective has no bus bandwidth."""
+    def bus_factor(self, ranks: int, count: int) -> float | None:
+        """busbw / algbw, derived in the class's docstring; None where the collective has no bus bandwidth.
+
+        `count` is the shape's: where blocks differ, rounding to whole elements moves the factor.
+        """
 
 
 class Kernel(Collective):

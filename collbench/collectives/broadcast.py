@@ -19,5 +19,5 @@ class Broadcast(Collective):
         sent = count if rank == root else 0
         return Layout(send=sent, recv=count, expected=(Piece(0, count, root, root),))
 
-    def bus_factor(self, ranks: int) -> float:
+    def bus_factor(self, ranks: int, count: int) -> float:
         return 1.0

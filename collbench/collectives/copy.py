@@ -16,5 +16,5 @@ class Copy(Kernel):
     def layout(self, count: int, ranks: int, rank: int, *, root: int = 0, in_place: bool = False) -> Layout:
         return Layout(send=count, recv=count, expected=(Piece(0, count, rank, rank),))
 
-    def bus_factor(self, ranks: int) -> float:
+    def bus_factor(self, ranks: int, count: int) -> float:
         return 2.0

@@ -23,5 +23,5 @@ class Gather(Collective):
             return Layout(send=count, recv=count, expected=(Piece(0, count, rank, rank),))
         return Layout(send=count, recv=0, expected=())
 
-    def bus_factor(self, ranks: int) -> float:
+    def bus_factor(self, ranks: int, count: int) -> float:
         return (ranks - 1) / ranks

@@ -37,5 +37,5 @@ class PeerCopy(Kernel):
         writes = self.target(rank, ranks) is not None
         return Layout(send=count if writes else 0, recv=count if sources else 0, expected=expected)
 
-    def bus_factor(self, ranks: int) -> float:
+    def bus_factor(self, ranks: int, count: int) -> float:
         return 1.0

@@ -30,5 +30,5 @@ class PingPong(Collective):
         other = ranks - 1 if role == _INITIATOR else 0
         return Layout(send=count, recv=count, expected=(Piece(0, count, other, other),))
 
-    def bus_factor(self, ranks: int) -> float:
+    def bus_factor(self, ranks: int, count: int) -> float:
         return 1.0

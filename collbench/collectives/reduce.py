@@ -24,5 +24,5 @@ class Reduce(Collective):
         kept = Piece(0, count, rank, rank) if in_place else Piece(0, count, untouched=True)
         return Layout(send=count, recv=count, expected=(kept,))
 
-    def bus_factor(self, ranks: int) -> float:
+    def bus_factor(self, ranks: int, count: int) -> float:
         return 1.0

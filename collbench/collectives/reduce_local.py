@@ -23,5 +23,5 @@ class ReduceLocal(Kernel):
             inputs=(Piece(0, count, 0, 0), Piece(count, count, 1, 1)),
         )
 
-    def bus_factor(self, ranks: int) -> float:
+    def bus_factor(self, ranks: int, count: int) -> float:
         return 3.0

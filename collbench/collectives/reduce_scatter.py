@@ -20,5 +20,5 @@ class ReduceScatter(Collective):
         block = Piece(0, count, 0, ranks - 1, index=rank * count)
         return Layout(send=count * ranks, recv=count, expected=(block,), in_place_recv=rank * count)
 
-    def bus_factor(self, ranks: int) -> float:
+    def bus_factor(self, ranks: int, count: int) -> float:
         return (ranks - 1) / ranks

@@ -15,5 +15,5 @@ class Scan(Collective):
     def layout(self, count: int, ranks: int, rank: int, *, root: int = 0, in_place: bool = False) -> Layout:
         return Layout(send=count, recv=count, expected=(Piece(0, count, 0, rank),))
 
-    def bus_factor(self, ranks: int) -> None:
+    def bus_factor(self, ranks: int, count: int) -> None:
         return None

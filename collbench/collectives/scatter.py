@@ -23,5 +23,5 @@ class Scatter(Collective):
             )
         return Layout(send=0, recv=count, expected=(block,))
 
-    def bus_factor(self, ranks: int) -> float:
+    def bus_factor(self, ranks: int, count: int) -> float:
         return (ranks - 1) / ranks

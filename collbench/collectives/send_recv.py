@@ -20,5 +20,5 @@ class SendRecv(Collective):
         before = (rank - 1) % ranks
         return Layout(send=count, recv=count, expected=(Piece(0, count, before, before),))
 
-    def bus_factor(self, ranks: int) -> float:
+    def bus_factor(self, ranks: int, count: int) -> float:
         return 1.0

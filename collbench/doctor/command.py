@@ -1,10 +1,11 @@
 """The doctor as a command: alone, or on every rank under mpirun."""
 
 import json
-import sys
 from dataclasses import asdict
 
 from collbench.doctor import gpu, noise
+from collbench.errors import CollbenchError
+from collbench.output import deliver
 from collbench.start import start_world, stop_world
 from collbench.watchdog import Watchdog, block_signals
 
@@ -24,21 +25,24 @@ def doctor(seconds: float, as_json: bool) -> int:
     watchdog.enter("gpu", _START_TIMEOUT_S)
     devices, links = gpu.measure(world)
     found = [*noise.findings(ranks), *gpu.findings(devices, links)]
+    unprinted = None
     if world.rank == 0:
         if as_json:
-            print(
-                json.dumps(
-                    {
-                        "findings": [asdict(one) for one in found],
-                        "ranks": [asdict(one) for one in ranks],
-                        "devices": [asdict(one) for one in devices],
-                        "device_links": links,
-                    }
-                )
-            )
+            said = {
+                "findings": [asdict(one) for one in found],
+                "ranks": [asdict(one) for one in ranks],
+                "devices": [asdict(one) for one in devices],
+                "device_links": links,
+            }
+            text = json.dumps(said)
         else:
-            print("\n".join([*noise.table(ranks), "", *(one.text() for one in found)]))
-        sys.stdout.flush()
+            text = "\n".join([*noise.table(ranks), "", *(one.text() for one in found)])
+        try:
+            deliver(f"{text}\n")
+        except CollbenchError as error:  # the other ranks must not wait for this one
+            unprinted = error
     stop_world(world)
     watchdog.stop()
+    if unprinted is not None:
+        raise unprinted
     return 7 if any(one.level == "problem" for one in found) else 0

@@ -67,9 +67,9 @@ def findings(ranks: Sequence[RankDevice], links: dict[str, list[str]]) -> list[F
         )
     for one in known:
         facts = dict(one.facts)
-        if facts.get("virtualization") == "vGPU" and facts.get("licence") not in (None, "licensed"):
-            seen = f"rank {one.rank}: the vGPU's licence is {facts.get('licence')}"
-            found.append(Finding("gpu", "warning", seen, "an unlicensed vGPU is slowed down", "license it"))
+        if str(facts.get("vgpu_licence")).startswith("unlicensed"):
+            seen = f"rank {one.rank}: the vGPU has no licence"
+            found.append(Finding("gpu", "warning", seen, "the driver cuts its speed after some time", "license it"))
     return found + _linked(known, links)
 
 

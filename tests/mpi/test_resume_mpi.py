@@ -50,6 +50,8 @@ def test_a_torn_line_and_unfinished_rows_are_measured_anew_and_the_rest_is_kept(
     results.write_text(header + "".join(lines[:6]) + lines[6][:40])
     resume(complete).expect(0)
     after = {row.case_id: row for row in read(complete)}
+    # What had no end goes last: were it to hang again, it would take nothing with it.
+    assert [row.case_id for row in read(complete)][-2:] == [before[1].case_id, before[2].case_id]
     assert len(after) == len(read(complete)) == faulting.CASES
     assert {row.status for row in after.values()} == {"ok"}
     for number, row in enumerate(before):
@@ -70,6 +72,8 @@ def test_what_does_not_agree_with_the_run_is_refused(complete: Path, tmp_path: P
     assert '-sizes = ["8 B", "1 KiB"]; +sizes = ["8 B", "2 KiB"]' in done.err
     done = resume(complete, "-n", "3").expect(2)
     assert "got -n 3, expected 2 ranks" in done.err
+    done = resume(complete, "--launches", "3").expect(2)
+    assert "got --launches 3, expected 1 as the run began with" in done.err
     (complete / "scenario.toml").write_text(other.read_text())
     done = resume(complete).expect(2)
     assert "got another scenario than the run began with" in done.err
