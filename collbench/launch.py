@@ -169,7 +169,7 @@ def launch(options: LaunchOptions) -> int:
 
         def start(variant: Variant | None, *more: str) -> int:
             program = [sys.executable, "-m", "collbench", "run", str(folder.scenario_path)]
-            program += ["--output", str(folder.path), *more, "--launches", str(launches)]
+            program += ["--output", str(folder.path), "--launches", str(launches), *more]
             program += ["--variant", variant.name] if variant else []
             program += ["--quiet"] if options.quiet else []
             settings = variables | (dict(variant.env) if variant else {})

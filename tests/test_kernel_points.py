@@ -66,7 +66,7 @@ def test_reduce_local_has_both_inputs_in_its_send_buffer() -> None:
 
 
 def test_rates() -> None:
-    assert [collective_of(name, "", 3).bus_factor(3) for name in kernel_names()] == [2.0, 1.0, 1.0, 3.0]
+    assert [collective_of(name, "", 3).bus_factor(3, 16) for name in kernel_names()] == [2.0, 1.0, 1.0, 3.0]
     assert collective_of("copy", "", 3).shape(1001, 4, 3).size_bytes == 1000
 
 
