@@ -19,8 +19,8 @@ modes = ["latency", "throughput"]
 [[sweep]]
 backends = ["nccl", "mpi"]
 collectives = ["all_reduce", "send_recv"]
-dtypes = ["float32", "float16"]
-operations = ["sum", "max"]
+dtypes = ["float32"]
+operations = ["max"]
 callers = ["compiled", "python"]
 sizes = ["12 B", "40 KiB"]
 [[sweep]]
@@ -44,10 +44,10 @@ def test_nccl_and_mpi_from_one_scenario(ranks: int, tmp_path: Path) -> None:
     scenario = tmp_path / "both.toml"
     scenario.write_text(SCENARIO)
     run = tmp_path / "run"
-    launching.collbench(["launch", scenario, "-n", str(ranks), "-o", run], timeout=240).expect(0)
+    launching.collbench(["launch", scenario, "-n", str(ranks), "-o", run, "--no-choices"], timeout=240).expect(0)
     rows = read(run)
     nccl = [row for row in rows if row.backend == "nccl"]
-    assert len(nccl) == 2 * 2 * (2 * 2 * 2 + 2 * 2) + 2 * 2 * 2
+    assert len(nccl) == 2 * 2 * 2 * 2 + 2 * 2 * 2
     for row in nccl:
         assert (row.status, row.wrong) == ("ok", 0)
         assert row.library is not None

@@ -19,8 +19,8 @@ modes = ["latency", "throughput"]
 [[sweep]]
 backends = ["mpi"]
 collectives = ["all_reduce", "barrier", "send_recv"]
-dtypes = ["float32", "float64", "int32", "float16"]
-operations = ["sum", "max"]
+dtypes = ["float32", "float64"]
+operations = ["max"]
 placements = ["out_of_place", "in_place"]
 callers = ["compiled", "python"]
 sizes = ["12 B", "40 KiB"]
@@ -36,14 +36,13 @@ def test_every_point_has_its_row_and_right_data(ranks: int, tmp_path: Path) -> N
     launching.collbench(["launch", scenario, "-n", str(ranks), "-o", run], timeout=240).expect(0)
     rows = read(run)
     assert len({(row.case_id, row.group, row.launch) for row in rows}) == len(rows)
-    # all_reduce: 4 dtypes x 2 operations x 2 placements x 2 sizes; send_recv: no operation; barrier: neither; each
-    # with 2 callers and 2 modes.
-    assert len(rows) == 2 * 2 * (4 * 2 * 2 * 2 + 4 * 2 * 2 + 1)
+    # all_reduce and send_recv: 2 dtypes x 2 placements x 2 sizes; barrier: none of it; each with 2 callers and 2 modes.
+    assert len(rows) == 2 * 2 * (2 * 2 * 2 * 2 + 1)
     by_status = {status: [row for row in rows if row.status == status] for status in ("ok", "skipped")}
     assert len(by_status["ok"]) + len(by_status["skipped"]) == len(rows)
     for row in by_status["skipped"]:
         assert row.reason
-        assert (row.collective, row.placement) == ("send_recv", "in_place") or row.dtype == "float16"
+        assert (row.collective, row.placement) == ("send_recv", "in_place")
     for row in by_status["ok"]:
         assert row.ranks == ranks
         assert row.time_min_s is not None
@@ -53,7 +52,7 @@ def test_every_point_has_its_row_and_right_data(ranks: int, tmp_path: Path) -> N
         assert row.thread_level == "serialized"
         if row.collective != "barrier":
             assert row.wrong == 0
-            assert row.size_bytes == (row.count or 0) * {"float64": 8, "float16": 2}.get(str(row.dtype), 4)
+            assert row.size_bytes == (row.count or 0) * {"float64": 8}.get(str(row.dtype), 4)
             assert row.requested_bytes is not None
             assert 0 <= row.requested_bytes - row.size_bytes < 8
         factor = {"all_reduce": 2 * (ranks - 1) / ranks, "send_recv": 1.0}.get(str(row.collective))
