@@ -24,6 +24,7 @@ from collbench.output import complain, tell
 from collbench.rank import LAUNCHED, TERMINAL, shown_path
 from collbench.results import RunFolder
 from collbench.runs import begin_run, check_launches, drop_unfinished, open_run
+from collbench.samples import check_available
 from collbench.scenario import Scenario, Variant, load
 
 _TERM_GRACE_S = 8.0
@@ -153,6 +154,8 @@ def launch(options: LaunchOptions) -> int:
     """Run a scenario in as many launches as asked for; the exit code of the worst."""
     scenario = load(options.scenario)
     launcher = find_launcher(options.launcher)
+    if scenario.measure.samples:
+        check_available()
     if options.resume:
         folder, ranks, launches = _resumed(options, scenario)
         words, variables = command_of(launcher, ranks, options.launcher_args)
