@@ -260,7 +260,10 @@ def _one(command: list[str], settings: dict[str, str], folder: RunFolder, signal
         reason = Reason("failed", told, Interrupted.exit_code)
     elif reason is None:
         known = code if code in _KNOWN_CODES else CollbenchError.exit_code
-        reason = Reason("failed", f"{name} ended with {_ending(code)} and no rank left a word in the run folder", known)
+        text = f"{name} ended with {_ending(code)} and no rank left a word in the run folder"
+        if code == 0:
+            text += f"; is {command[0]} an mpirun that starts what it is given?"
+        reason = Reason("failed", text, known)
     elif code < 0:
         text = f"{name} ended with {_ending(code)}; then {reason.text}"
         reason = Reason(reason.status, text, CollbenchError.exit_code if reason.status == "failed" else 4)
