@@ -175,6 +175,25 @@ def test_a_factor_reaches_its_end_exactly() -> None:
     assert growing(1000, 1000 * 11**3 // 10**3, 1.1) == [1000, 1100, 1210, 1331]
 
 
+def test_the_scenario_of_the_library_leaves_nothing_out() -> None:
+    """Every collective in every form and with every pattern, and what has types for every type and operation."""
+    sweeps = scenario.load("library").sweeps
+    known, table = scenario.known(), collbench.collectives.TABLE
+    for name in known["collective"]:
+        own = [sweep for sweep in sweeps if name in sweep.collectives]
+        assert any(set(sweep.calls) == set(known["call"]) for sweep in own), name
+        assert any({"default", "in_place"} <= set(sweep.placements) for sweep in own), name
+        if not table[name].collective.has_data:
+            continue
+        operations = set(known["operation"]) if table[name].collective.reduces else set()
+        fit = (set(sweep.dtypes) == set(known["dtype"]) and operations <= set(sweep.operations) for sweep in own)
+        assert any(fit), name
+        assert not table[name].collective.has_patterns or any(
+            set(sweep.patterns) == set(known["pattern"]) for sweep in own
+        )
+        assert not table[name].collective.rooted or any("all" in sweep.roots for sweep in own), name
+
+
 def test_a_barrier_needs_no_sizes() -> None:
     assert parsed('schema = 1\n[[sweep]]\ncollectives = ["barrier"]').sweeps[0].sizes == ()
 
