@@ -24,6 +24,7 @@ from collbench.output import complain, tell
 from collbench.rank import LAUNCHED, TERMINAL, shown_path
 from collbench.results import RunFolder
 from collbench.runs import begin_run, check_launches, drop_unfinished, open_run
+from collbench.samples import check_available
 from collbench.scenario import Scenario, Variant, load
 
 _TERM_GRACE_S = 8.0
@@ -153,6 +154,8 @@ def launch(options: LaunchOptions) -> int:
     """Run a scenario in as many launches as asked for; the exit code of the worst."""
     scenario = load(options.scenario)
     launcher = find_launcher(options.launcher)
+    if scenario.measure.samples:
+        check_available()
     if options.resume:
         folder, ranks, launches = _resumed(options, scenario)
         words, variables = command_of(launcher, ranks, options.launcher_args)
@@ -257,7 +260,10 @@ def _one(command: list[str], settings: dict[str, str], folder: RunFolder, signal
         reason = Reason("failed", told, Interrupted.exit_code)
     elif reason is None:
         known = code if code in _KNOWN_CODES else CollbenchError.exit_code
-        reason = Reason("failed", f"{name} ended with {_ending(code)} and no rank left a word in the run folder", known)
+        text = f"{name} ended with {_ending(code)} and no rank left a word in the run folder"
+        if code == 0:
+            text += f"; is {command[0]} an mpirun that starts what it is given?"
+        reason = Reason("failed", text, known)
     elif code < 0:
         text = f"{name} ended with {_ending(code)}; then {reason.text}"
         reason = Reason(reason.status, text, CollbenchError.exit_code if reason.status == "failed" else 4)

@@ -168,7 +168,13 @@ def _patterns(sweep: Sweep) -> tuple[str, ...]:
         return sweep.patterns or tuple(dict.fromkeys(ways)) or ("",)
     if sweep.matrix is None:
         return sweep.patterns
-    return ("; ".join(" ".join(f"{weight:g}" for weight in row) for row in sweep.matrix),)
+    return ("; ".join(" ".join(map(_weight, row)) for row in sweep.matrix),)
+
+
+def _weight(weight: float) -> str:
+    """Write a weight exactly, and as short as that allows: 1.0 is "1"."""
+    short = f"{weight:g}"
+    return short if float(short) == weight else repr(weight)
 
 
 def _applicable(case: Case) -> Case:

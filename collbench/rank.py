@@ -257,6 +257,10 @@ def _job(options: RankOptions, world: "World", scenario: "Scenario") -> _Job:
     if options.variant and options.variant not in names:
         known = f"expected one of {', '.join(names)}" if names else "expected none; the scenario has no variants"
         raise UsageError(f"--variant: got {options.variant!r}, {known}")
+    if scenario.measure.samples:
+        from collbench.samples import check_available
+
+        check_available()
     folder = begin_or_open_run(options.output, scenario, options.scenario, world.size, options.launches or 1)
     _LOCKED.append(folder)
     info = folder.read_info()
@@ -363,10 +367,6 @@ class _Launch:
         """Write down what runs where, and open the table."""
         from collbench.provenance import collect_launch
 
-        if self._job.scenario.measure.samples:
-            from collbench.samples import check_available
-
-            check_available()
         environment = collect_launch(self._world.library or None) | {"ranks": self._ranks} | self._links
         self._folder.write_environment(self._job.launch, environment)
         scenario, world = self._job.scenario, self._world
@@ -406,8 +406,11 @@ class _Launch:
     def keep_samples(self, case: "Case", group: "Group", sampled: "Sampled") -> None:
         """A case has its samples."""
         from collbench import samples
+        from collbench.collectives import entry_named
 
-        samples.write(self._folder.path, self._job.launch, case.case_id, group.name, group.ranks, sampled)
+        operations = entry_named(case.collective).collective.operations_per_iteration
+        key = self._job.launch, case.case_id, group.name
+        samples.write(self._folder.path, *key, group.ranks, sampled, operations)
 
     def record(self, records: list["Record"]) -> None:
         """A case has the rows of some groups."""

@@ -152,7 +152,7 @@ class RunFolder:
         with self._guarded():
             if not self._checked:
                 self.repair()
-                self._check_header()
+                self.check_header()
                 self._checked = True
             with sentences(self.results_path, "append rows"):
                 flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
@@ -198,12 +198,19 @@ class RunFolder:
                     os.fsync(file.fileno())
             return content[whole:].decode(errors="replace")
 
-    def _check_header(self) -> None:
+    def check_header(self) -> None:
+        """Refuse to add rows to a file that does not begin as this version writes it: a UsageError says why."""
         try:
             with self.results_path.open(encoding="utf-8", newline="") as file:
                 first = file.readline()
         except FileNotFoundError:
             return
+        plain = first.removeprefix("\ufeff").replace("\r", "")
+        if first != plain == _line(HEADER):
+            raise UsageError(
+                f"{self.results_path}: got line ends or a byte order mark of an editor or a table program, expected "
+                "the file as collbench wrote it; save it as UTF-8 without a mark, with line ends of LF"
+            )
         if first and first != _line(HEADER):
             raise UsageError(
                 f"{self.results_path}: got the columns of another version of collbench, expected this version's; "
@@ -226,8 +233,15 @@ class RunFolder:
             return RunInfo(**{field.name: found[field.name] for field in dataclasses.fields(RunInfo)})
         except FileNotFoundError:
             raise UsageError(f"{path}: got nothing, expected what a run writes first; start a new run") from None
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise UsageError(f"{path}: got {error!r}, expected what a run writes first; start a new run") from error
+        except OSError as error:
+            got = f"no text ({error.strerror or error})"
+        except ValueError:
+            got = "text that is not JSON"
+        except TypeError:
+            got = "JSON that is no object"
+        except KeyError as error:
+            got = f"no {error.args[0]}"
+        raise UsageError(f"{path}: got {got}, expected what a run writes first; start a new run")
 
     def write_environment(self, launch: int, environment: Mapping[str, object]) -> Path:
         """Write down what ran where; a later launch gets a file of its own where it differs from the first."""

@@ -90,7 +90,9 @@ def drop_unfinished(folder: RunFolder) -> int:
         tries = folder.read_tries()
         folder.write_tries(tries | {case_id: tries.get(case_id, 0) + 1 for case_id in sorted(struck)})
     folder.clear_pending()
-    return folder.drop(lambda row: row.status in UNFINISHED)
+    dropped = folder.drop(lambda row: row.status in UNFINISHED)
+    folder.check_header()  # now, and not when the first case has been measured
+    return dropped
 
 
 def _left_pending(folder: RunFolder) -> set[str]:

@@ -25,8 +25,16 @@ def check_available() -> None:
         ) from None
 
 
-def write(folder: Path, launch: int, case_id: str, group: str, ranks: tuple[int, ...], sampled: Sampled) -> None:
-    """Write one case's samples: a row for each sample and rank, times in seconds of one iteration.
+def write(
+    folder: Path,
+    launch: int,
+    case_id: str,
+    group: str,
+    ranks: tuple[int, ...],
+    sampled: Sampled,
+    operations_per_iteration: int = 1,
+) -> None:
+    """Write one case's samples: a row for each sample and rank, times in seconds of one operation, as in its row.
 
     `sampled` is what the group's rank 0 has: arrays of ranks x samples.
     """
@@ -40,11 +48,11 @@ def write(folder: Path, launch: int, case_id: str, group: str, ranks: tuple[int,
         "launch": np.full(count * len(ranks), launch, np.int32),
         "sample": np.repeat(np.arange(count, dtype=np.int64), len(ranks)),
         "rank": np.tile(np.array(ranks, np.int32), count),
-        "duration_s": sampled.durations_s.T.ravel(),
-        "enqueue_s": sampled.enqueue_s.T.ravel(),
+        "duration_s": sampled.durations_s.T.ravel() / operations_per_iteration,
+        "enqueue_s": sampled.enqueue_s.T.ravel() / operations_per_iteration,
     }
     if sampled.device_s is not None:
-        columns["device_s"] = sampled.device_s.T.ravel()
+        columns["device_s"] = sampled.device_s.T.ravel() / operations_per_iteration
     else:
         columns["device_s"] = pyarrow.nulls(count * len(ranks), pyarrow.float64())
     (folder / FOLDER).mkdir(exist_ok=True)

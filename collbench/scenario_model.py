@@ -2,18 +2,29 @@
 
 import math
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from dataclasses import fields
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import ErrorDetails
 
 from collbench import scenario_values as values
 from collbench.errors import ScenarioError
 from collbench.scenario import Expect, Measure, Rule, Scenario, Sweep, Variant
-from collbench.scenario_problems import SIZE_FACTOR, SIZE_LIST, SIZE_STEP, sentence
+from collbench.scenario_problems import SIZE_FACTOR, SIZE_LIST, SIZE_STEP, Known, sentence, without_misspelt
 from collbench.scenario_values import Many, OneOrMany, duration, refused
 from collbench.units import format_duration, format_size, shown
 
@@ -190,7 +201,12 @@ def _branch(value: object) -> str | None:
 
 
 Sizes = Annotated[
-    Annotated[list[values.Size], Field(min_length=1, max_length=MOST_SIZES), Tag(SIZE_LIST)]
+    Annotated[
+        list[values.Size],
+        Field(min_length=1, max_length=MOST_SIZES, json_schema_extra={"uniqueItems": True}),
+        AfterValidator(values.distinct),
+        Tag(SIZE_LIST),
+    ]
     | Annotated[FactorRange, Tag(SIZE_FACTOR)]
     | Annotated[StepRange, Tag(SIZE_STEP)],
     Discriminator(_branch),
@@ -208,7 +224,7 @@ class RuleTable(Table):
     collective: OneOrMany[values.Collective] = _allowed("collective")
     dtype: OneOrMany[values.ElementType] = _allowed("dtype")
     operation: OneOrMany[values.Operation] = _allowed("operation")
-    root: OneOrMany[values.Root] = _allowed("root")
+    root: OneOrMany[values.NamedRoot] = _allowed("root")
     placement: OneOrMany[values.NamedPlacement] = _allowed("placement")
     caller: OneOrMany[values.Caller] = _allowed("caller")
     call: OneOrMany[values.Call] = _allowed("call")
@@ -399,7 +415,9 @@ def build(document: dict[str, Any], *, name: str, source: str = "", where: str) 
         problems = error.errors(include_url=False)
         # Another version of the format may have other keys: nothing else is worth a word then.
         problems = [problem for problem in problems if _other_version(problem)] or problems
-        lines = [f"{where}: {sentence(problem, document, _EXAMPLES, _KEYS)}" for problem in problems[:MOST_PROBLEMS]]
+        problems = without_misspelt(problems, _KEYS)[:MOST_PROBLEMS]
+        known = Known(_EXAMPLES, _KEYS, lambda place: _fits_in_a_list(document, place))
+        lines = [f"{where}: {sentence(problem, document, known)}" for problem in problems]
         raise ScenarioError("\n".join(lines)) from None
     variants = [Variant(variant.name, tuple(sorted((variant.env or {}).items()))) for variant in file.variant]
     return Scenario(
@@ -411,6 +429,20 @@ def build(document: dict[str, Any], *, name: str, source: str = "", where: str) 
         variants=tuple(variants),
         expect=Expect(file.expect.transport),
     )
+
+
+def _fits_in_a_list(document: dict[str, Any], place: Sequence[str | int]) -> bool:
+    """Whether what stands at a place of the file would be right as the only value of a list there."""
+    trial = deepcopy(document)
+    table: Any = trial
+    for part in place[:-1]:
+        table = table[part]
+    table[place[-1]] = [table[place[-1]]]
+    try:
+        Document.model_validate(trial)
+    except ValidationError as error:
+        return all(problem["loc"][: len(place)] != tuple(place) for problem in error.errors(include_url=False))
+    return True
 
 
 def json_schema() -> dict[str, Any]:

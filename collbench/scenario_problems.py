@@ -3,7 +3,8 @@
 A sentence is `file: field: got X, expected Y; remedy`. Where a check left the remedy out, the key's example is one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import ErrorDetails
@@ -20,13 +21,36 @@ _MISSING = {"sweep": "at least one [[sweep]] table", "factor": "factor or step",
 _WRITE = {"sweep": "write [[sweep]] with its collectives and sizes", "schema": "write schema = 1"}
 
 
-def sentence(
-    problem: ErrorDetails, document: object, examples: Mapping[str, str], keys: Mapping[str, Sequence[str]]
-) -> str:
-    """Write a problem that pydantic reports as `field: got X, expected Y; remedy`.
+@dataclass(frozen=True)
+class Known:
+    """What a sentence is made with.
 
-    `examples` holds what to write for a key, `keys` the keys of a table by the table's own key ("" is the file).
+    `examples` holds what to write for a key, `keys` the keys of a table by the table's own key ("" is the file);
+    `fits_in_a_list` says whether the value at a place would be right as the only one of a list.
     """
+
+    examples: Mapping[str, str]
+    keys: Mapping[str, Sequence[str]]
+    fits_in_a_list: Callable[[Sequence[str | int]], bool]
+
+
+def without_misspelt(problems: list[ErrorDetails], keys: Mapping[str, Sequence[str]]) -> list[ErrorDetails]:
+    """Leave out that a key is missing where it is only misspelt: one mistake is one sentence."""
+    meant = set()
+    for problem in problems:
+        if problem["type"] == "extra_forbidden":
+            *parents, key = problem["loc"]
+            table = _table_of(problem["loc"])
+            near = nearest(str(key), keys[table], "")
+            # Without a step the table is taken for one by factor.
+            names = ("factor" if name == "step" and table == SIZE_FACTOR else name for name in keys[table])
+            meant |= {(*parents, name) for name, said in zip(names, keys[table], strict=True) if f" {said}?" in near}
+    return [problem for problem in problems if problem["type"] != "missing" or problem["loc"] not in meant]
+
+
+def sentence(problem: ErrorDetails, document: object, known: Known) -> str:
+    """Write a problem that pydantic reports as `field: got X, expected Y; remedy`."""
+    examples, keys = known.examples, known.keys
     said: Mapping[str, Any] = problem.get("ctx", {})
     parts = (*problem["loc"], *said.get("at", ()))
     place = [part for index, part in enumerate(parts) if index != _BRANCH_AT or part not in _BRANCHES]
@@ -42,18 +66,19 @@ def sentence(
         case "missing":
             got, expected, remedy = "nothing", _MISSING.get(key, "a value"), _WRITE.get(key, "")
         case "extra_forbidden":
-            table = next((part for part in reversed(parts[:-1]) if isinstance(part, str)), "")
+            table = _table_of(parts)
             got, expected = "an unknown key", f"one of {', '.join(keys[table])}"
             remedy = nearest(key, keys[table], "remove it")
             if key == "step" and table == SIZE_FACTOR:
                 got, expected, remedy = "factor and step", "one of them", "remove the other"
-        case "list_type" if key in _TABLES and isinstance(value, dict):
-            expected, remedy = "a list of tables", f"write {_TABLES[key]} in place of [{key}]"
+        case "list_type" if key in _TABLES:
+            expected, remedy = "a list of tables", f"write {_TABLES[key]}"
+            remedy += f" in place of [{key}]" if isinstance(value, dict) else " and its keys below"
         case "list_type" | "union_tag_not_found" as kind:
             expected = "a list" if kind == "list_type" else "a list or a table"
-            # What stood alone may stand in a list; only a size must be a text for that.
-            fits = isinstance(value, str) or (kind == "list_type" and isinstance(value, int | float))
-            remedy = f"write {key} = [{got}]" if fits and path[-1] == key and not got.endswith("...") else ""
+            short = isinstance(value, str | int | float) and not got.endswith("...")
+            if short and path[-1] == key and known.fits_in_a_list(path):
+                remedy = f"write {key} = [{got}]"
         case "too_short":
             expected = _MISSING.get(key, "at least one value")
             remedy = _WRITE.get(key, "" if key in examples else f"leave {key} out")
@@ -64,6 +89,11 @@ def sentence(
     if not remedy and key in examples:
         remedy = f"write e.g. {key} = {examples[key]}"
     return f"{where}: got {got}, expected {expected}; {remedy or 'write one that fits'}"
+
+
+def _table_of(parts: Sequence[str | int]) -> str:
+    """Return the key of the table that the last part is a key of."""
+    return next((part for part in reversed(parts[:-1]) if isinstance(part, str)), "")
 
 
 def _where(path: Sequence[str | int]) -> str:

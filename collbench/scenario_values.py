@@ -30,6 +30,10 @@ MOST_SIZE = 2**50
 """Bytes: 1024 buffers of this size still have addresses of 64 bits."""
 
 _MOST_RANK = 2**31 - 1
+_ANY_NUMBER = 1e300
+"""No bound that anybody means; what is computed from such numbers stays finite."""
+_MOST_WEIGHT = 1e100
+"""Times any size, and summed over any number of ranks, still a number."""
 _RANK = "(?:0|[1-9][0-9]{0,9})"
 _COUNT = "[1-9][0-9]{0,8}"
 _RUN = "[0-9]{1,6}(?:-[0-9]{1,6})?"
@@ -104,15 +108,16 @@ def whole(least: int, most: int) -> Leaf:
     return Leaf(check, lambda: {"type": "integer", "minimum": least, "maximum": most})
 
 
-def number(expected: str, *, least: float = -1e300, above: float = -math.inf, most: float = 1e300) -> Leaf:
+def number(expected: str, *, least: float = -_ANY_NUMBER, above: float = -math.inf, most: float = _ANY_NUMBER) -> Leaf:
     """A finite number within bounds."""
 
     def check(value: object) -> float:
         if type(value) in (int, float) and least <= value <= most and value > above:  # type: ignore[operator]
             return float(value)  # type: ignore[arg-type]
-        raise refused(expected)
+        hidden = most == _ANY_NUMBER and type(value) in (int, float) and most < value < math.inf  # type: ignore[operator]
+        raise refused(f"{expected}, at most {most:g}" if hidden else expected)
 
-    schema = {"minimum": (least, -1e300), "exclusiveMinimum": (above, -math.inf), "maximum": (most, 1e300)}
+    schema = {"minimum": (least, -_ANY_NUMBER), "exclusiveMinimum": (above, -math.inf), "maximum": (most, _ANY_NUMBER)}
     return Leaf(
         check, lambda: {"type": "number", **{key: bound for key, (bound, none) in schema.items() if bound != none}}
     )
@@ -181,11 +186,26 @@ def _flag(value: object) -> bool:
     raise refused("true or false")
 
 
-def _root(value: object) -> str:
+def _rank(value: object) -> str | None:
     rank = str(value) if type(value) is int and 0 <= value <= _MOST_RANK else value
-    if isinstance(rank, str) and (rank == "all" or (re.fullmatch(_RANK, rank) and int(rank) <= _MOST_RANK)):
-        return rank
-    raise refused('a rank number or "all"')
+    return rank if isinstance(rank, str) and re.fullmatch(_RANK, rank) and int(rank) <= _MOST_RANK else None
+
+
+def _root(value: object) -> str:
+    if value == "all":
+        return "all"
+    rank = _rank(value)
+    if rank is None:
+        raise refused('a rank number from 0 on, or "all"')
+    return rank
+
+
+def _named_root(value: object) -> str:
+    rank = _rank(value)
+    if rank is None:
+        remedy = "a case has one root: name each, as in root = [0, 1]" if value == "all" else "write e.g. root = 0"
+        raise refused("a rank number from 0 on", remedy)
+    return rank
 
 
 def _environment(settings: object) -> Mapping[str, str]:
@@ -235,7 +255,7 @@ Share = Annotated[float, number("a number above 0, at most 1", above=0, most=1)]
 Size = Annotated[int, size()]
 Step = Annotated[int, size(1)]
 Factor = Annotated[float, number("a number above 1", above=1)]
-Weight = Annotated[float, number("a finite weight of 0 or more", least=0)]
+Weight = Annotated[float, number(f"a weight from 0 to {_MOST_WEIGHT:g}", least=0, most=_MOST_WEIGHT)]
 Root = Annotated[
     str,
     Leaf(
@@ -244,6 +264,18 @@ Root = Annotated[
             "anyOf": [
                 {"type": "integer", "minimum": 0, "maximum": _MOST_RANK},
                 {"type": "string", "pattern": f"^(?:all|{_RANK})$"},
+            ]
+        },
+    ),
+]
+NamedRoot = Annotated[
+    str,
+    Leaf(
+        _named_root,
+        lambda: {
+            "anyOf": [
+                {"type": "integer", "minimum": 0, "maximum": _MOST_RANK},
+                {"type": "string", "pattern": f"^{_RANK}$"},
             ]
         },
     ),
@@ -274,7 +306,9 @@ Environment = Annotated[
 
 def distinct(values: list[T]) -> list[T]:
     """Return a list, or refuse one that names something twice."""
+    seen = set()
     for index, value in enumerate(values):
-        if value in values[:index]:
+        if value in seen:
             raise refused("each value once", "remove it", at=(index,))
+        seen.add(value)
     return values

@@ -14,9 +14,11 @@ SIZE_UNITS: Mapping[str, Fraction] = {
     "kB": Fraction(10**3),
     "MB": Fraction(10**6),
     "GB": Fraction(10**9),
+    "TB": Fraction(10**12),
     "KiB": Fraction(2**10),
     "MiB": Fraction(2**20),
     "GiB": Fraction(2**30),
+    "TiB": Fraction(2**40),
 }
 DURATION_UNITS: Mapping[str, Fraction] = {
     "ns": Fraction(1, 10**9),
@@ -82,9 +84,9 @@ def format_size(size_bytes: int) -> str:
 
 def about(size_bytes: int) -> str:
     """Write a size in bytes with three digits, "23.5 GiB": for messages, where `format_size` would show them all."""
-    for unit in ("GiB", "MiB", "KiB"):
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
         if size_bytes >= SIZE_UNITS[unit]:
-            return f"{float(size_bytes / SIZE_UNITS[unit]):.3g} {unit}"
+            return f"{_squeezed(float(size_bytes / SIZE_UNITS[unit]))} {unit}"
     return f"{size_bytes} B"
 
 

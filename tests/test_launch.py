@@ -227,7 +227,7 @@ def test_each_start_has_an_ending_of_its_own(run: Run, tmp_path: Path, capfd: py
         ("exit 9", 1, "mpirun ended with exit code 9 (a rank died of SIGKILL, it seems) and no rank left a word"),
         ("exit 7", 7, "mpirun ended with exit code 7"),
         ("kill -9 $$", 1, "mpirun ended with signal SIGKILL and no rank left a word"),
-        ("exit 0", 1, "mpirun ended with exit code 0 and no rank left a word"),
+        ("exit 0", 1, "mpirun ended with exit code 0 and no rank left a word in the run folder; is /"),
     ],
 )
 def test_an_ending_without_a_word(body: str, code: int, says: str, run: Run, capfd: pytest.CaptureFixture[str]) -> None:

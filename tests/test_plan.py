@@ -96,3 +96,11 @@ def test_every_root_is_a_case_of_its_own() -> None:
     assert [case.root for case in expand(scenario(sweep), ranks=3).cases] == ["0", "1", "2"]
     assert expand(scenario(sweep), ranks=3, backend="mpi").cases[0].placement == "in_place"  # MPI_Bcast has one buffer
     assert expand(scenario(sweep), ranks=3, backend="nccl").cases[0].placement == "out_of_place"
+
+
+def test_weights_are_exact_and_whole_ones_as_they_were() -> None:
+    matrix = ((0.0, 1.0, 0.5), (1e6, 0.123456789, 0.1234567), (1e-300, 12345678.0, 100.0))
+    sweep = Sweep(collectives=("all_to_all_v",), matrix=matrix, sizes=(8,))
+    (case,) = expand(scenario(sweep), ranks=3).cases
+    assert case.pattern == "0 1 0.5; 1e+06 0.123456789 0.1234567; 1e-300 12345678.0 100"
+    assert tuple(tuple(map(float, row.split())) for row in case.pattern.split(";")) == matrix

@@ -217,6 +217,18 @@ def test_rows_of_another_version_are_not_mixed_in(run: RunFolder) -> None:
     assert [one.case_id for one in run.read()] == ["a"]
 
 
+@pytest.mark.parametrize("saved", [("\n", "\r\n"), ("schema", "\ufeffschema")])
+def test_a_file_that_an_editor_saved_is_told_as_that(run: RunFolder, saved: tuple[str, str]) -> None:
+    run.append([record(1)])
+    run.unlock()
+    text = run.results_path.read_text().replace(*saved)
+    run.results_path.write_bytes(text.encode())
+    with pytest.raises(UsageError, match="got line ends or a byte order mark of an editor or a table program"):
+        run.append([record(2)])
+    assert run.results_path.read_bytes() == text.encode()
+    assert run.read() == [record(1)]
+
+
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG])
 @pytest.mark.parametrize("call", ["write", "fsync"])
 @pytest.mark.parametrize("rows_before", [0, 1])
@@ -471,9 +483,11 @@ def test_what_a_resume_must_agree_with_comes_back(run: RunFolder) -> None:
     run.write_scenario("schema = 1\n")
     assert RunFolder.open(run.path).read_info() == info
     assert run.scenario_path.read_text() == "schema = 1\n"
-    (run.path / "run.json").write_text('{"ranks": 4}')
-    with pytest.raises(UsageError, match=r"run.json: got KeyError"):
-        run.read_info()
+    wrong = {'{"ranks": 4}': "no scenario", "[1]": "JSON that is no object", "{": "text that is not JSON"}
+    for text, got in wrong.items():
+        (run.path / "run.json").write_text(text)
+        with pytest.raises(UsageError, match=rf"run.json: got {got}, expected what a run writes first; start a new "):
+            run.read_info()
 
 
 def test_an_environment_a_launch_where_it_differs(run: RunFolder) -> None:

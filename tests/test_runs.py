@@ -3,6 +3,9 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from collbench.errors import UsageError
 from collbench.faults import pending_rows
 from collbench.plan import expand
 from collbench.record import Record
@@ -62,3 +65,11 @@ def test_an_unreadable_note_changes_no_order(tmp_path: Path) -> None:
             folder.set_pending(text or "x")
             drop_unfinished(folder)
             assert order(folder) == IDS
+
+
+def test_a_file_that_an_editor_saved_is_told_before_anything_is_measured(tmp_path: Path) -> None:
+    with RunFolder.create("t", tmp_path / "run") as folder:
+        folder.append([row(IDS[0], "ok")])
+        folder.results_path.write_bytes(folder.results_path.read_bytes().replace(b"\n", b"\r\n"))
+        with pytest.raises(UsageError, match="line ends or a byte order mark of an editor"):
+            drop_unfinished(folder)

@@ -20,7 +20,7 @@ from collbench.units import format_size, parse_size
 
 COLLECTIVES = ", ".join(scenario.known()["collective"])
 BACKENDS = ", ".join(scenario.known()["backend"])
-SIZE_WORDS = "a size: a number and one of B, kB, MB, GB, KiB, MiB, GiB"
+SIZE_WORDS = "a size: a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"
 DURATION_WORDS = "a duration: a number and one of ns, us, ms, s, min, h"
 SIZES_EXAMPLE = 'write e.g. sizes = { from = "8 B", to = "64 MiB", factor = 2 }'
 RULE_KEYS = (
@@ -222,6 +222,10 @@ WRONG = {
         LEAST.replace("[[sweep]]", "[sweep]"),
         "sweep: got a table, expected a list of tables; write [[sweep]] in place of [sweep]",
     ),
+    "sweep is a text": (
+        f'{HEAD}sweep = "x"',
+        'sweep: got "x", expected a list of tables; write [[sweep]] and its keys below',
+    ),
     "sweep of numbers": (f"{HEAD}sweep = [3]", "sweep[0]: got 3, expected a table; write [[sweep]]"),
     "unknown kind": (
         f'{LEAST}kind = "kernels"',
@@ -282,11 +286,11 @@ WRONG = {
     ),
     "unknown root": (
         f'{LEAST}roots = ["first"]',
-        'sweep[0].roots[0]: got "first", expected a rank number or "all"; write e.g. roots = ["0"]',
+        'sweep[0].roots[0]: got "first", expected a rank number from 0 on, or "all"; write e.g. roots = ["0"]',
     ),
     "negative root": (
         f"{LEAST}roots = [-1]",
-        'sweep[0].roots[0]: got -1, expected a rank number or "all"; write e.g. ',
+        'sweep[0].roots[0]: got -1, expected a rank number from 0 on, or "all"; write e.g. ',
     ),
     "root twice": (f'{LEAST}roots = [0, "0"]', 'sweep[0].roots[1]: got "0", expected each value once; remove it'),
     "unknown placement": (
@@ -329,12 +333,35 @@ WRONG = {
     ),
     "infinite weight": (
         f"{LEAST}matrix = [[1, inf]]",
-        "sweep[0].matrix[0][1]: got inf, expected a finite weight of 0 or more; write e.g. matrix = [[0, 1], [1, 0]]",
+        "sweep[0].matrix[0][1]: got inf, expected a weight from 0 to 1e+100; write e.g. matrix = [[0, 1], [1, 0]]",
+    ),
+    "weight that overflows": (
+        LEAST.replace("all_reduce", "all_to_all_v") + "matrix = [[1e308]]",
+        "sweep[0].matrix[0][0]: got 1e+308, expected a weight from 0 to 1e+100; write e.g. matrix = ",
+    ),
+    "matrix is a text": (
+        LEAST.replace("all_reduce", "all_to_all_v") + 'matrix = "x"',
+        'sweep[0].matrix: got "x", expected a list; write e.g. matrix = [[0, 1], [1, 0]]',
+    ),
+    "scalar that is wrong itself": (
+        f"{LEAST}buffers = 0",
+        "sweep[0].buffers: got 0, expected a list; write e.g. buffers = [1]",
+    ),
+    "scalar root": (f"{LEAST}roots = 1", "sweep[0].roots: got 1, expected a list; write roots = [1]"),
+    "misspelt and so missing": (
+        LEAST.replace("collectives", "colectives"),
+        "sweep[0].colectives: got an unknown key, expected one of kind, backends, ",
+    ),
+    "misspelt schema": (
+        LEAST.replace("schema", "schma"),
+        "schma: got an unknown key, expected one of schema, title, measure, sweep, variant, expect; did you mean",
     ),
     # sizes
     "no sizes": (f"{HEAD}{SWEEP}", f"sweep[0].sizes: got nothing, expected sizes for all_reduce; {SIZES_EXAMPLE}"),
     "scalar size": (sized('"8 B"'), 'sweep[0].sizes: got "8 B", expected a list or a table; write sizes = ["8 B"]'),
     "size is a number": (sized("8"), f"sweep[0].sizes: got 8, expected a list or a table; {SIZES_EXAMPLE}"),
+    "sizes are a text": (sized('""'), f'sweep[0].sizes: got "", expected a list or a table; {SIZES_EXAMPLE}'),
+    "size twice": (sized('["1 KiB", "8 B", "1024 B"]'), 'sweep[0].sizes[2]: got "1024 B", expected each value once; '),
     "empty sizes": (sized("[]"), f"sweep[0].sizes: got [], expected at least one value; {SIZES_EXAMPLE}"),
     "size without unit": (
         sized('["8 B", 16]'),
@@ -350,7 +377,7 @@ WRONG = {
     ),
     "size beyond memory": (
         sized('["1048577 GiB"]'),
-        f'sweep[0].sizes[0]: got "1048577 GiB", expected a size from 0 B to 1048576 GiB; {SIZES_EXAMPLE}',
+        f'sweep[0].sizes[0]: got "1048577 GiB", expected a size from 0 B to 1024 TiB; {SIZES_EXAMPLE}',
     ),
     "size in a list": (
         sized('[["8 B"]]'),
@@ -359,6 +386,22 @@ WRONG = {
     "factor below 1": (
         range_by("factor = 0.5"),
         "sweep[0].sizes.factor: got 0.5, expected a number above 1; write e.g. factor = 2",
+    ),
+    "factor beyond numbers": (
+        range_by("factor = 1e301"),
+        "sweep[0].sizes.factor: got 1e+301, expected a number above 1, at most 1e+300; write e.g. factor = 2",
+    ),
+    "misspelt factor": (
+        range_by("facter = 2"),
+        "sweep[0].sizes.facter: got an unknown key, expected one of from, to, factor, step; did you mean factor?",
+    ),
+    "misspelt step": (
+        range_by('stepp = "8 B"'),
+        "sweep[0].sizes.stepp: got an unknown key, expected one of from, to, factor, step; did you mean step?",
+    ),
+    "misspelt from": (
+        sized('{ form = "8 B", to = "1 MiB", factor = 2 }'),
+        "sweep[0].sizes.form: got an unknown key, expected one of from, to, factor, step; did you mean from?",
     ),
     "factor 1": (
         range_by("factor = 1"),
@@ -398,7 +441,7 @@ WRONG = {
     ),
     "step 0": (
         range_by('step = "0 B"'),
-        'sweep[0].sizes.step: got "0 B", expected a size from 1 B to 1048576 GiB; write e.g. step = "4 KiB"',
+        'sweep[0].sizes.step: got "0 B", expected a size from 1 B to 1024 TiB; write e.g. step = "4 KiB"',
     ),
     "step as number": (
         range_by("step = 8"),
@@ -451,6 +494,15 @@ WRONG = {
     "rule for what a default stands for": (
         f'{LEAST}exclude = [{{ placement = "default" }}]',
         'sweep[0].exclude[0].placement: got "default", expected one of out_of_place, in_place; write one that fits',
+    ),
+    "rule for all roots": (
+        f'{LEAST}exclude = [{{ root = "all" }}]',
+        'sweep[0].exclude[0].root: got "all", expected a rank number from 0 on; '
+        "a case has one root: name each, as in root = [0, 1]",
+    ),
+    "rule for no root": (
+        f"{LEAST}exclude = [{{ root = [-1] }}]",
+        "sweep[0].exclude[0].root[0]: got -1, expected a rank number from 0 on; write e.g. root = 0",
     ),
     "rule's empty list": (
         f"{LEAST}exclude = [{{ dtype = [] }}]",
@@ -678,10 +730,10 @@ def test_sizes_by_step_are_a_range(first: int, last: int, step: int) -> None:
             scenario.parse(text, name="x")
 
 
-@given(st.lists(st.integers(0, 2**50).map(format_size), min_size=1, max_size=20))
+@given(st.lists(st.integers(0, 2**50), min_size=1, max_size=20, unique=True).map(lambda all: [*map(format_size, all)]))
 def test_listed_sizes_arrive(sizes: list[str]) -> None:
     found = scenario.parse(sized(str(sizes)), name="x").sweeps[0].sizes
-    assert found == tuple(dict.fromkeys(map(parse_size, sizes)))
+    assert found == tuple(map(parse_size, sizes))
 
 
 FULL = tomllib.loads(

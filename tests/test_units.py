@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collbench.units import format_duration, format_rate, format_size, parse_duration, parse_size, shown
+from collbench.units import about, format_duration, format_rate, format_size, parse_duration, parse_size, shown
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,8 @@ from collbench.units import format_duration, format_rate, format_size, parse_dur
         ("2 GiB", 2_147_483_648),
         ("1 kB", 1000),
         ("2.5 MB", 2_500_000),
+        ("2 TiB", 2**41),
+        ("1 TB", 10**12),
         ("1 GB", 1_000_000_000),
         ("0.0009765625 KiB", 1),
     ],
@@ -32,7 +34,8 @@ def test_a_size_is_read_in_bytes(text: str, size_bytes: int) -> None:
     [
         (
             "64M",
-            'got "64M", expected a size: a number and one of B, kB, MB, GB, KiB, MiB, GiB; write "64 MB" or "64 MiB"',
+            'got "64M", expected a size: a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB; '
+            'write "64 MB" or "64 MiB"',
         ),
         ("8 mib", '; write "8 MiB"'),
         ("8", '; write "8 B"'),
@@ -74,7 +77,8 @@ def test_a_wrong_size_is_one_sentence(wrong: object, sentence: str) -> None:
         (1_310_720, "1280 KiB"),
         (67_108_864, "64 MiB"),
         (67_108_865, "67108865 B"),
-        (2**50, "1048576 GiB"),
+        (2**50, "1024 TiB"),
+        (5 * 10**12, "5 TB"),
     ],
 )
 def test_a_size_is_written_exactly_and_short(size_bytes: int, text: str) -> None:
@@ -85,6 +89,21 @@ def test_a_size_is_written_exactly_and_short(size_bytes: int, text: str) -> None
 def test_a_written_size_reads_back(size_bytes: int) -> None:
     assert parse_size(format_size(size_bytes)) == size_bytes
     assert len(format_size(size_bytes)) <= len(f"{size_bytes} B")
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (999, "999 B"),
+        (1536, "1.5 KiB"),
+        (1023 * 2**20, "1023 MiB"),
+        (int(23.456 * 2**30), "23.5 GiB"),
+        (4 * 2**40 + 2**38, "4.25 TiB"),
+        (4100 * 2**40, "4100 TiB"),
+    ],
+)
+def test_a_size_is_written_about(size_bytes: int, text: str) -> None:
+    assert about(size_bytes) == text
 
 
 def test_a_negative_size_is_refused() -> None:

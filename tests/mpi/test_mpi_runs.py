@@ -96,6 +96,21 @@ def test_more_buffer_sets_than_iterations_are_all_visited(tmp_path: Path) -> Non
     assert (row.status, row.wrong, row.scenario) == ("ok", 0, "sets")
 
 
+def test_samples_are_in_the_unit_of_the_row(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    scenario = tmp_path / "samples.toml"
+    scenario.write_text(
+        'schema = 1\n[measure]\ntime_budget = "10 ms"\nleast_time = "1 ms"\nsamples = true\n[[sweep]]\n'
+        'backends = ["mpi"]\ncollectives = ["ping_pong", "all_reduce"]\nsizes = ["8 B"]\n'
+    )
+    launching.collbench(["launch", scenario, "-n", "2", "-o", tmp_path / "run", "-q"]).expect(0)
+    samples = pandas.read_parquet(tmp_path / "run" / "samples.parquet")
+    for row in read(tmp_path / "run"):
+        own = samples[(samples.case_id == row.case_id) & ((samples["rank"] == 0) | (row.collective != "ping_pong"))]
+        assert own.groupby("sample").duration_s.max().median() == pytest.approx(row.time_p50_s, rel=0.01)
+
+
 def test_bare_mpirun_does_the_same(tmp_path: Path) -> None:
     scenario = tmp_path / "one.toml"
     scenario.write_text(
