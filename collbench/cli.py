@@ -74,6 +74,9 @@ def _parser() -> argparse.ArgumentParser:
     launch.add_argument("--launches", type=_positive, default=1, help="start the processes so many times (default 1)")
     launch.add_argument("--launcher", default="", help="path of mpirun or srun (default: beside Python, then on PATH)")
     launch.add_argument("--launcher-args", default="", help="more arguments for it, as one quoted text")
+    launch.add_argument(
+        "--no-choices", action="store_true", help="do not ask NCCL for its algorithms in a launch of their own"
+    )
     launch.set_defaults(function=_launch)
 
     run = commands.add_parser(
@@ -83,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--variant", default="", help="name of the variant whose settings these processes have")
     run.add_argument("--launch", type=_count, default=0, help="number of this launch within the run (default 0)")
     run.add_argument("--launches", type=_positive, default=1, help="number of launches that the run will have")
+    run.add_argument("--choices", action="store_true", help="time nothing: ask the libraries what they choose")
     run.set_defaults(function=_run)
 
     show = commands.add_parser("show", help="print a scenario's cases without running them", allow_abbrev=False)
@@ -94,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     listing.set_defaults(function=_list)
 
     doctor = commands.add_parser("doctor", help="examine what will get into the figures here", allow_abbrev=False)
-    doctor.add_argument("--noise", action="store_true", help="measure what takes the cores away (what it does so far)")
+    doctor.add_argument("--noise", action="store_true", help="measure what takes the cores away (always done so far)")
     doctor.add_argument("--seconds", type=_positive, default=3, help="how long to measure (default 3)")
     doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
     doctor.set_defaults(function=_doctor)
@@ -152,6 +156,7 @@ def _launch(options: argparse.Namespace) -> int:
             launcher_args=options.launcher_args,
             output=options.resume or options.output,
             resume=options.resume is not None,
+            choices=not options.no_choices,
             quiet=options.quiet,
         )
     )
@@ -169,6 +174,7 @@ def _run(options: argparse.Namespace) -> int:
             launch=options.launch,
             launches=options.launches,
             quiet=options.quiet,
+            choices=options.choices,
         )
     )
 

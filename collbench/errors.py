@@ -9,7 +9,8 @@ CollbenchError                1    a case, a rank or collbench itself failed
 ├── Ambiguous                 6    a comparison is too noisy to decide
 ├── CannotRun                 7    this machine cannot run what was asked
 │   └── LibraryFailed         7    a library refused what it was asked (its status is kept)
-└── Interrupted             130    the user or the system ended the run
+├── Interrupted             130    the user or the system ended the run
+└── Agreed                    1    what went wrong on one rank, raised on all of them
 
 Every message is one sentence that says where, what was got, what was expected, and the remedy. All of them survive
 pickling, since what one rank learns every rank learns.
@@ -79,3 +80,7 @@ class Interrupted(CollbenchError):
     """The user or the system ended the run."""
 
     exit_code = 130
+
+
+class Agreed(CollbenchError):
+    """What went wrong on one rank, raised on all of them: nobody need ask the others."""

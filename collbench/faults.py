@@ -98,13 +98,13 @@ def hosts_in(folder: RunFolder, ranks: int) -> list[str]:
     return [owners.get(rank, "") for rank in range(ranks)]
 
 
-def pending_case(start: str, row: dict[str, Any]) -> str:
-    """Word of the case that begins now in the launch that was started as `start`."""
-    return json.dumps({"start": start, "row": row})
+def pending_rows(start: str, rows: Sequence[dict[str, Any]]) -> str:
+    """Word of the case that begins now in the launch that was started as `start`: the rows that it will have."""
+    return json.dumps({"start": start, "rows": rows})
 
 
 def account_for(folder: RunFolder, start: str, status: str, reason: str) -> Record | None:
-    """Give the case that the launch `start` died in its row; the row, or None where none of its cases was pending.
+    """Give the case that the launch `start` died in its rows; the first, or None where none of its cases was pending.
 
     Locks the folder first: what is pending in a folder that another process writes is that one's.
     """
@@ -116,10 +116,8 @@ def account_for(folder: RunFolder, start: str, status: str, reason: str) -> Reco
     pending = json.loads(text)
     if pending["start"] != start:
         return None
-    values = pending["row"]
-    rows = {(row.case_id, row.group, row.launch) for row in folder.read()}
-    if (values["case_id"], values["group"], values["launch"]) in rows:
-        return None
-    record = Record(**(values | {"status": status, "reason": reason}))
-    folder.append([record])
-    return record
+    there = {(row.case_id, row.group, row.launch) for row in folder.read()}
+    missing = [row for row in pending["rows"] if (row["case_id"], row["group"], row["launch"]) not in there]
+    records = [Record(**(row | {"status": status, "reason": reason})) for row in missing]
+    folder.append(records)
+    return records[0] if records else None

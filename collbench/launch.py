@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from collbench.backends import DEFAULT, backend_named
 from collbench.errors import CannotRun, CollbenchError, Interrupted, UsageError
 from collbench.faults import Fault, Reason, account_for, hosts_in, reason_of
 from collbench.leftovers import kill, processes_with, remove_session, segments_of, unlink
+from collbench.listing import default_backend_here
 from collbench.rank import LAUNCHED, TERMINAL
 from collbench.results import RunFolder
 from collbench.runs import begin_run, drop_unfinished, open_run
@@ -49,6 +51,7 @@ class LaunchOptions:
     launcher_args: str = ""
     output: Path | None = None
     resume: bool = False
+    choices: bool = True
     quiet: bool = False
 
 
@@ -162,9 +165,10 @@ def launch(options: LaunchOptions) -> int:
     exported = launcher.kind == "openmpi" and _names_hosts(options.launcher_args)
     codes = []
     with _Signals() as signals:
-        for number, variant in _order(scenario, launches):
+
+        def start(variant: Variant | None, *more: str) -> int:
             program = [sys.executable, "-m", "collbench", "run", str(folder.scenario_path)]
-            program += ["--output", str(folder.path), "--launch", str(number), "--launches", str(launches)]
+            program += ["--output", str(folder.path), "--launches", str(launches), *more]
             program += ["--variant", variant.name] if variant else []
             program += ["--quiet"] if options.quiet else []
             settings = variables | (dict(variant.env) if variant else {})
@@ -172,12 +176,30 @@ def launch(options: LaunchOptions) -> int:
             if not options.quiet:
                 shown = [f"{name}={shlex.quote(value)}" for name, value in settings.items()]
                 print("$", *shown, shlex.join(words + passed + program), flush=True)
-            codes.append(_one(words + passed + program, settings, folder, signals, ranks))
+            return _one(words + passed + program, settings, folder, signals, ranks)
+
+        if options.choices and not options.resume and _tells_choices(scenario, ranks):
+            for variant in scenario.variants or (None,):
+                # Of no weight: what goes wrong here goes wrong in what is timed as well.
+                if not signals.got:
+                    start(variant, "--choices")
+        for number, variant in _order(scenario, launches) if not signals.got else ():
+            codes.append(start(variant, "--launch", str(number)))
             if signals.got or codes[-1] not in (0, 3, 5, 7):
                 break
     if signals.got:
         return 130
     return next((code for code in (3, 4, 1, 2, 130, 5, 6) if code in codes), max(codes, default=0))
+
+
+def _tells_choices(scenario: Scenario, ranks: int) -> bool:
+    """Whether a library here may be asked what it chooses: one whose log is not the user's own."""
+    if "NCCL_DEBUG" in os.environ:
+        return False
+    default = default_backend_here(ranks)
+    named = {default if name == DEFAULT else name for sweep in scenario.sweeps for name in sweep.backends}
+    kinds = [backend_named(name) for name in named]
+    return any(kind.tells_choices and kind.unavailable() is None for kind in kinds)
 
 
 def _resumed(options: LaunchOptions, scenario: Scenario) -> tuple[RunFolder, int, int]:

@@ -98,11 +98,14 @@ class Log:
 
     def mark(self) -> None:
         """Leave out what has been written so far."""
-        if self.path is not None:
-            try:
-                self._from = self.path.stat().st_size
-            except OSError:
-                self._from = 0
+        self._from = self.size()
+
+    def size(self) -> int:
+        """Return how many bytes have been written; 0 where there is nothing to read."""
+        try:
+            return 0 if self.path is None else self.path.stat().st_size
+        except OSError:
+            return 0
 
     def text(self) -> str:
         """Return what was written since the mark; empty where there is nothing to read."""

@@ -35,6 +35,7 @@ class Case:
     pattern: str
     topology: str
     requested_bytes: int
+    neighbour: str = "alone"
 
     @property
     def case_id(self) -> str:
@@ -51,7 +52,8 @@ class Case:
     def label(self) -> str:
         """The case in words, for messages."""
         words = [self.backend, self.collective, self.dtype, self.operation, f"{self.requested_bytes} B"]
-        words += [self.placement, self.caller, self.call, self.mode, self.topology]
+        words += [self.pattern, self.placement, self.caller, self.call, self.mode, self.topology]
+        words += [f"beside {self.neighbour}"] if self.neighbour != "alone" else []
         return " ".join(word for word in words if word)
 
 
@@ -61,7 +63,7 @@ _MOST_POINTS = 100_000
 _MPI = ("mpi", "mpi_cuda", "staged")
 """The backends that call MPI: what has one buffer there is in place."""
 
-_LATER_AXES = {"pages": "default", "pattern": ""}
+_LATER_AXES = {"pages": "default", "pattern": "", "neighbour": "alone"}
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,7 @@ def _axes(sweep: Sweep, context: _Context) -> dict[str, tuple[Any, ...]]:
         "mode": context.modes,
         "sync": sweep.syncs,
         "buffer": sweep.buffer,
+        "neighbour": sweep.neighbours,
         "buffers": sweep.buffers,
         "pages": sweep.pages,
         "placement": sweep.placements,
@@ -147,6 +150,9 @@ def _cases(sweep: Sweep, context: _Context) -> Iterator[Case]:
     axes = _axes(sweep, context)
     for values in product(*axes.values()):
         case = _applicable(Case(**dict(zip(axes, values, strict=True))))
+        ways = entry_named(case.collective).collective.ways
+        if ways and case.pattern not in ways:
+            continue
         if _wanted(case, sweep.include, sweep.exclude):
             yield case
 
@@ -156,7 +162,10 @@ def _every(context: _Context) -> tuple[str, ...]:
 
 
 def _patterns(sweep: Sweep) -> tuple[str, ...]:
-    """A given matrix of weights takes the place of named patterns, as the text that all_to_all_v reads."""
+    """The ways of kernels; a given matrix takes the place of named patterns, as the text that all_to_all_v reads."""
+    if sweep.kind == "kernel":
+        ways = (way for name in sweep.collectives for way in entry_named(name).collective.ways)
+        return sweep.patterns or tuple(dict.fromkeys(ways)) or ("",)
     if sweep.matrix is None:
         return sweep.patterns
     return ("; ".join(" ".join(f"{weight:g}" for weight in row) for row in sweep.matrix),)
@@ -179,6 +188,11 @@ def _applicable(case: Case) -> Case:
     if not collective.has_data:
         case = replace(case, dtype="", placement="", buffer="plain", buffers=1, pages="default", requested_bytes=0)
     return case
+
+
+def spoken(case: Case) -> Case:
+    """Return the case that stands for it where a library is asked what it chooses: how it is timed does not matter."""
+    return replace(case, call="blocking", caller="compiled", mode="throughput", sync="library", neighbour="alone")
 
 
 def _wanted(case: Case, include: Iterable[Rule], exclude: Iterable[Rule]) -> bool:

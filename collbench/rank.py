@@ -1,8 +1,14 @@
 """What each process of a launch does: come up, learn the plan from rank 0, run it, go down."""
 
+import atexit
+import contextlib
+import faulthandler
 import gc
+import importlib.util
 import os
+import shutil
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -15,11 +21,13 @@ from collbench.errors import CollbenchError, UsageError
 from collbench.watchdog import Watchdog, block_signals
 
 if TYPE_CHECKING:
+    from collbench.choices import Choices
     from collbench.plan import Case, Plan
     from collbench.record import Record
     from collbench.results import RunFolder
     from collbench.scenario import Scenario
     from collbench.timing import Sampled
+    from collbench.topology import Group
     from collbench.world import World
 
 START_TIMEOUT_S = 120.0
@@ -48,6 +56,8 @@ class RankOptions:
     launch: int = 0
     launches: int = 1
     quiet: bool = False
+    choices: bool = False
+    """Nothing is timed: the libraries are asked what they choose, for the launches that follow."""
 
 
 _BESIDE = ("collbench.kernels.call_loop", "collbench.kernels.pattern", "collbench.runner")
@@ -104,6 +114,8 @@ def main(options: RankOptions) -> int:
     sys.stdout.flush()
     stop_world(world)
     watchdog.stop()
+    # Nobody watches what the libraries do when the interpreter ends; this is C, and needs nobody.
+    faulthandler.dump_traceback_later(STOP_TIMEOUT_S, exit=True)
     return code
 
 
@@ -149,12 +161,17 @@ def _run(
     folder = RunFolder(job.folder)
     watchdog.on_fault = _keep_fault(job.folder, job.start)
     wait_for_imports()
+    from collbench.choices import load as load_choices
     from collbench.runner import Runner, exit_code
 
     gc.freeze()
     gc.enable()
+    world = replace(world, ranks_per_device=job.scenario.measure.ranks_per_device)
+    _set_up_nccl(job, options, world)
     plan = _plan(job, options, world)
     launch = _Launch(options, job, folder, world, plan)
+    if options.choices:
+        return _choose(launch, job, options, world, watchdog, plan)
     world.from_root(launch.begin)
     if world.rank == 0:
         watchdog.on_fault = launch.closing_the_books(watchdog.on_fault)
@@ -171,6 +188,8 @@ def _run(
         announce=launch.announce,
         record=launch.record,
         keep_samples=launch.keep_samples if job.scenario.measure.samples else None,
+        done=_done_in(job),
+        choices=world.from_root(lambda: load_choices(folder.path, options.variant)),
     )
     statuses = runner.run(plan)
     watchdog.enter("end", STOP_TIMEOUT_S)
@@ -180,8 +199,48 @@ def _run(
     return 0 if LAUNCHED in os.environ else code
 
 
+def _choose(
+    launch: "_Launch", job: _Job, options: RankOptions, world: "World", watchdog: Watchdog, plan: "Plan"
+) -> int:
+    """Ask the libraries what they choose, and keep it for the launches that follow."""
+    from collbench.runner import Runner
+
+    runner = Runner(
+        world=world,
+        watchdog=watchdog,
+        scenario=job.scenario,
+        clock=launch.clock,
+        place=launch.place,
+        run_id=launch.run_id,
+        launch=job.launch,
+        announce=lambda bases: None,
+        record=lambda records: None,
+    )
+    choices = runner.choose(plan)
+    world.from_root(lambda: launch.keep_choices(options.variant, choices))
+    return 0
+
+
+def _set_up_nccl(job: _Job, options: RankOptions, world: "World") -> None:
+    """Say to NCCL, before it is loaded, where it writes its log, and that ranks may share a device."""
+    if importlib.util.find_spec("cupy") is None:
+        return
+    from collbench import nccl_log
+
+    logs = job.folder / "nccl"
+    try:
+        logs.mkdir(exist_ok=True)
+    except OSError:  # on another host, without the run's file system
+        logs = Path(tempfile.mkdtemp(prefix="collbench-nccl-"))
+        atexit.register(shutil.rmtree, logs, ignore_errors=True)
+    os.environ.update(nccl_log.settings(logs, os.environ, tuning=options.choices))
+    if world.ranks_per_device > 1:
+        os.environ.setdefault("NCCL_MULTI_RANK_GPU_ENABLE", "1")
+
+
 def _job(options: RankOptions, world: "World", scenario: "Scenario") -> _Job:
     """Rank 0: make or open the run folder."""
+    from collbench.runner import verdict
     from collbench.runs import begin_or_open_run, drop_unfinished
 
     names = [variant.name for variant in scenario.variants]
@@ -198,7 +257,7 @@ def _job(options: RankOptions, world: "World", scenario: "Scenario") -> _Job:
     begun = os.environ.get(LAUNCHED) or options.resume
     if options.resume:
         drop_unfinished(folder)
-    done = {(row.case_id, row.group or "", row.launch): row.status for row in folder.read()}
+    done = {(row.case_id, row.group or "", row.launch): verdict(row) for row in folder.read()}
     if not begun and any(launch == options.launch for _, _, launch in done):
         raise UsageError(
             f"{folder.path}: got launch {options.launch}, which this run has already; "
@@ -223,9 +282,19 @@ def _plan(job: _Job, options: RankOptions, world: "World") -> "Plan":
         launch=job.launch,
         launches=options.launches,
     )
-    return replace(
-        plan, cases=tuple(case for case in plan.cases if (case.case_id, "world", job.launch) not in job.done)
-    )
+    left = [case for case in plan.cases if not _is_done(case, world.hosts, _done_in(job))]
+    return replace(plan, cases=tuple(left))
+
+
+def _done_in(job: _Job) -> frozenset[tuple[str, str]]:
+    """The rows that this launch has already, by case and group."""
+    return frozenset((case_id, group) for case_id, group, launch in job.done if launch == job.launch)
+
+
+def _is_done(case: "Case", hosts: tuple[str, ...], done: frozenset[tuple[str, str]]) -> bool:
+    from collbench.topology import group_names
+
+    return bool(done) and all((case.case_id, name) in done for name in group_names(case.topology, hosts))
 
 
 def default_backend(world: "World") -> str:
@@ -254,12 +323,16 @@ class _Launch:
         from collbench.clock import measure_clock
         from collbench.provenance import collect_rank, summarise
         from collbench.runner import Place
+        from collbench.topology import group_names
 
         self._folder = _LOCKED[0] if world.rank == 0 else folder
         self._world, self._job, self._plan = world, job, plan
         self._rows, self._began_at = 0, 0.0
+        self._total = sum(len(group_names(case.topology, world.hosts)) for case in plan.cases)
         self._books = threading.Lock()
-        ranks = world.all_gather((collect_rank(), measure_clock()))
+        self._links = _device_links(world, plan)
+        described = collect_rank() | _device_facts(world, plan)
+        ranks = world.all_gather((described, measure_clock()))
         self.clock = max((clock for _, clock in ranks), key=lambda clock: clock.floor_s)
         self._ranks = summarise([facts for facts, _ in ranks])
         bindings = [str(facts["binding"]) for facts, _ in ranks]
@@ -268,7 +341,10 @@ class _Launch:
             from collbench.table import Table, varying
 
             watched = True if os.environ.get(TERMINAL) else None
-            self._table = Table(sys.stdout, varying(plan.cases), quiet=options.quiet, terminal=watched)
+            columns = varying(plan.cases)
+            if any(case.topology != "world" for case in plan.cases):
+                columns = (*columns, "group", "ranks")
+            self._table = Table(sys.stdout, columns, quiet=options.quiet, terminal=watched)
 
     def begin(self) -> None:
         """Write down what runs where, and open the table."""
@@ -278,7 +354,7 @@ class _Launch:
             from collbench.samples import check_available
 
             check_available()
-        environment = collect_launch(self._world.library or None) | {"ranks": self._ranks}
+        environment = collect_launch(self._world.library or None) | {"ranks": self._ranks} | self._links
         self._folder.write_environment(self._job.launch, environment)
         scenario, world = self._job.scenario, self._world
         hosts = len(set(world.hosts))
@@ -290,31 +366,45 @@ class _Launch:
         )
         self._began_at = time.monotonic()
 
-    def announce(self, base: dict[str, Any]) -> None:
-        """A case begins."""
-        from collbench.faults import pending_case
+    @property
+    def run_id(self) -> str:
+        """Name of the run folder."""
+        return self._folder.run_id
+
+    def keep_choices(self, variant: str, choices: "Choices") -> None:
+        """What the libraries choose is known."""
+        from collbench import choices as kept
+
+        kept.keep(self._folder.path, variant, choices)
+        self._folder.write_ending(self._job.start, 0)
+
+    def announce(self, bases: list[dict[str, Any]]) -> None:
+        """A case begins on some groups of ranks."""
+        from collbench.faults import pending_rows
 
         with self._books:
-            self._folder.set_pending(pending_case(self._job.start, base))
-        done, total = self._rows, len(self._plan.cases)
+            self._folder.set_pending(pending_rows(self._job.start, bases))
+        done, total = self._rows, self._total
         spent = time.monotonic() - self._began_at
         left = spent / done * (total - done) if done else None
-        self._table.progress(done, total, left, f"{base['collective']} {base['requested_bytes']} B")
+        self._table.progress(done, total, left, f"{bases[0]['collective']} {bases[0]['requested_bytes']} B")
 
-    def keep_samples(self, case: "Case", sampled: "Sampled") -> None:
+    def keep_samples(self, case: "Case", group: "Group", sampled: "Sampled") -> None:
         """A case has its samples."""
         from collbench import samples
 
-        if sampled.durations_s.size:
-            samples.write(self._folder.path, self._job.launch, case.case_id, "world", self._world.ranks, sampled)
+        samples.write(self._folder.path, self._job.launch, case.case_id, group.name, group.ranks, sampled)
 
-    def record(self, record: "Record") -> None:
-        """A case has its row."""
+    def record(self, records: list["Record"]) -> None:
+        """A case has the rows of some groups."""
+        done = _done_in(self._job)
+        new = [record for record in records if (record.case_id, record.group) not in done]
         with self._books:
-            self._folder.append([record])
+            self._folder.append(new)
             self._folder.clear_pending()
-        self._rows += 1
-        self._table.row(record)
+        self._rows += len(new)
+        for record in new:
+            self._table.row(record)
 
     def end(self, code: int) -> None:
         """All cases have their rows."""
@@ -348,6 +438,45 @@ class _Launch:
         reason = reason_of(faults or [fault], self._world.hosts)
         if reason is not None:
             account_for(self._folder, start, reason.status, reason.text)
+
+
+def _uses_devices(plan: "Plan") -> bool:
+    from collbench.backends import backend_named
+
+    return any(backend_named(name).on_device for name in {case.backend for case in plan.cases})
+
+
+def _device_facts(world: "World", plan: "Plan") -> dict[str, object]:
+    """What this rank's device is, where the plan has anything to do with devices."""
+    if not _uses_devices(plan):
+        return {}
+    from collbench import devices
+    from collbench.backends.cuda import device_index, device_uuid, driver_problem
+
+    if (problem := driver_problem()) is not None:
+        return {"device": {"cuda": problem}}
+    try:
+        return {"device": devices.facts(device_uuid(device_index(world)))}
+    except Exception as error:  # CuPy's own types; the backend will say what it cannot do
+        return {"device": {"cuda": str(error)}}
+
+
+def _device_links(world: "World", plan: "Plan") -> dict[str, object]:
+    """How the devices of each host are linked, in the words of `nvidia-smi topo -m`; by rank, collective."""
+    if not _uses_devices(plan):
+        return {}
+    from collbench import devices
+    from collbench.backends.cuda import device_index, device_uuid, driver_problem
+
+    uuid = ""
+    if driver_problem() is None:
+        with contextlib.suppress(Exception):  # CuPy's own types; the backend will say what it cannot do
+            uuid = device_uuid(device_index(world))
+    host = world.hosts[world.rank]
+    found = world.all_gather((host, uuid))
+    own = [its for where, its in found if where == host and its]
+    rows = world.gather((host, devices.paths(own) if world.local_rank == 0 else None)) or []
+    return {"device_links": {where: matrix for where, matrix in rows if matrix}}
 
 
 def _oversubscribed(world: "World", bindings: list[str]) -> bool:

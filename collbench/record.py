@@ -58,7 +58,7 @@ class Record:
     variant: str | None = column("", "named set of environment settings that the launch ran with")
     case_id: str = identity("short digest of the axes of the case; the same on every machine")
     status: str = identity("ok, wrong, skipped, failed or timeout")
-    reason: str | None = column("", "one sentence: why the row is not ok")
+    reason: str | None = column("", "one sentence: why the row is not ok, or not what was expected")
     notes: str | None = column("", "flags in words, separated by spaces, such as timer_floor, noisy, throttled")
 
     backend: str | None = column("", "backend that ran the case, such as mpi or nccl")
@@ -73,7 +73,9 @@ class Record:
     operation: str | None = column("", "reduction operation; empty where nothing is reduced")
     root: int | None = column("", "root, as a rank of the group; empty where there is none")
     placement: str | None = column("", "out_of_place or in_place")
-    mode: str | None = column("", "latency (ranks meet before every operation) or throughput (back to back)")
+    mode: str | None = column(
+        "", "latency (ranks meet before every operation), throughput (back to back) or graph (captured)"
+    )
     sync: str | None = column("", "how the ranks meet before a sample")
     buffer: str | None = column("", "kind of buffer: plain, registered or symmetric")
     buffers: int | None = column("", "number of buffer sets that the iterations rotate over")
@@ -127,10 +129,23 @@ class Record:
     first_wrong: int | None = column("", "index of the first wrong element on the first rank that has one")
 
     pages: str | None = column("", "kind of pages that was asked for")
-    pattern: str | None = column("", "who sends how much to whom in all_to_all_v: uniform, linear, or a matrix")
+    pattern: str | None = column(
+        "", "who sends how much to whom in all_to_all_v: uniform, linear, or a matrix; the way of a kernel"
+    )
     seed: int | None = column("", "seed of the data")
     first_got: str | None = column("", "value of the first wrong element")
     first_expected: str | None = column("", "value that it should have had")
+    neighbour: str | None = column(
+        "", "what else ran on each rank's device meanwhile: alone (nothing), compute, copy, communicate"
+    )
+    slowdown: float | None = column("ratio", "time_p50_s over that of the same case without the neighbour, same launch")
+    channels: int | None = column("", "channels that the library says it uses")
+    host_p50_s: float | None = column("s", "median by the host's clock; where the clock is the device's, with the hold")
+    stream_sync_p50_s: float | None = column("s", "median cost of synchronising an idle stream before each MPI call")
+    sm_clock_MHz: float | None = column("MHz", "lowest clock of the ranks' devices after the case")  # noqa: N815
+    temperature_C: float | None = column("degree C", "highest temperature of the ranks' devices after the case")  # noqa: N815
+    power_W: float | None = column("W", "highest power of the ranks' devices after the case")  # noqa: N815
+    throttle: str | None = column("", "why clocks were held down during the case, over the ranks' devices")
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:

@@ -1,7 +1,9 @@
 """Runs a plan on every rank: prepare -> warm up -> sample -> verify -> record, one case after the other."""
 
+import contextlib
 import traceback
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,24 +11,35 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from collbench import memory, noise
+from collbench import device_health, memory, noise
 from collbench.backends import backend_named
 from collbench.backends.base import Backend, BoundCall
+from collbench.beside import Neighbours, Reached, health_of, limit_of
 from collbench.clock import Clock
-from collbench.collectives import Collective, Shape, collective_of
+from collbench.collectives import Collective, Layout, Shape, collective_of
 from collbench.dtypes import DTYPES
-from collbench.errors import CannotRun, CollbenchError, UsageError
+from collbench.errors import Agreed, CannotRun, CollbenchError, UsageError
+from collbench.nccl_log import Choice
+from collbench.neighbour import START_LIMIT_S
 from collbench.pattern import Pattern
-from collbench.plan import Case, Plan
+from collbench.plan import Case, Plan, spoken
 from collbench.record import Record
 from collbench.scenario import Scenario
 from collbench.stats import slowest_rank, summarise
 from collbench.timing import Sampled, sample
+from collbench.topology import Group, Round, rounds, unfit
+from collbench.transports import expected
 from collbench.verify import Check, Damage, check_case
 from collbench.watchdog import Watchdog
 from collbench.world import World
 
 T = TypeVar("T")
+
+UNEXPECTED = "unexpected_transport"
+"""The note of a row whose data did not go by the transport that the scenario expects."""
+
+Outcome = tuple[str, dict[str, Any], Sampled | None]
+"""The status of a row, what it says besides, and the samples where they are kept; whole on a group's rank 0."""
 
 _FLOOR_SHARE = 0.05
 """A clock that costs more than this share of a sample marks the row (Hoefler and Belli, SC'15)."""
@@ -42,7 +55,11 @@ class Place:
 
 @dataclass
 class Runner:
-    """Everything that stays the same from case to case. `record` is called on rank 0 with each row as it is made."""
+    """Everything that stays the same from case to case.
+
+    On rank 0 `announce` hears of the rows of each round before it begins, and `record` gets them when it has ended.
+    `done` are the keys (case, group) of rows that are there already.
+    """
 
     world: World
     watchdog: Watchdog
@@ -51,14 +68,21 @@ class Runner:
     place: Place
     run_id: str
     launch: int
-    announce: Callable[[dict[str, Any]], None]
-    record: Callable[[Record], None]
-    keep_samples: Callable[[Case, Sampled], None] | None = None
+    announce: Callable[[list[dict[str, Any]]], None]
+    record: Callable[[list[Record]], None]
+    keep_samples: Callable[[Case, Group, Sampled], None] | None = None
+    done: frozenset[tuple[str, str]] = frozenset()
+    choices: Mapping[tuple[str, str], Choice] = field(default_factory=dict)
+    """What libraries said that they choose, by the case's `spoken_id` and group; the same on every rank."""
     _opened: dict[str, Backend] = field(default_factory=dict)
+    _grouped: dict[tuple[str, Round], tuple[World | None, Backend | None]] = field(default_factory=dict)
+    _topology: str = "world"
+    _neighbours: Neighbours = field(default_factory=Neighbours)
+    _reached: Reached = field(default_factory=Reached)
     _refusals: dict[str, str | None] = field(default_factory=dict)
 
     def run(self, plan: Plan) -> list[str]:
-        """Run all cases; the statuses of their rows. Collective over the world."""
+        """Run all cases; the statuses of their rows, on rank 0. Collective over the world."""
         digests = self.world.all_gather(plan.digest)
         if len(set(digests)) > 1:
             other = next(rank for rank, digest in enumerate(digests) if digest != digests[0])
@@ -66,55 +90,161 @@ class Runner:
                 f"plan: rank {other} on {self.world.hosts[other]} made another plan than rank 0 on "
                 f"{self.world.hosts[0]}; the hosts must have the same version of collbench"
             )
-        statuses = [self._case(case) for case in plan.cases]
+        statuses = [status for case in plan.cases for status in self._case(case)]
+        self._close()
+        return self.world.broadcast(statuses)
+
+    def _close(self) -> None:
         self.watchdog.enter("close", self.scenario.measure.timeout_s)
+        self._neighbours.stop()
+        self._close_groups()
         for backend in self._opened.values():
+            self.watchdog.libraries.remove(backend)
             backend.close()
+
+    def choose(self, plan: Plan) -> dict[tuple[str, str], Choice]:
+        """Run each case's operation once, untimed, and hear what its library chose; on rank 0. Collective."""
+        found: dict[tuple[str, str], Choice] = {}
+        for case in dict.fromkeys(spoken(case) for case in plan.cases if backend_named(case.backend).tells_choices):
+            self.watchdog.enter("choose", self.scenario.measure.timeout_s, case.label, case.case_id)
+            with contextlib.suppress(CollbenchError):  # the same on every rank; the timed launch says it
+                for groups in rounds(case.topology, self.world.hosts):
+                    outcomes = self.world.gather(self._on_groups(case, groups, self._overhear)) or []
+                    for group in groups if outcomes else ():
+                        if (choice := outcomes[group.ranks[0]][1].get("choice")) is not None:
+                            found[case.case_id, group.name] = choice
+            self._close_groups()
+        self._close()
+        return found
+
+    def _overhear(self, point: "Point") -> Outcome:
+        """Hear what the library chooses for one case on this rank's group."""
+        bound = self._together(point.group, lambda: point.backend.bind(point.case, point.shape.count, point.layout))
+        try:
+            choice = self._alone(
+                lambda: point.backend.overheard(point.case, point.shape.size_bytes, lambda: bound.prime())
+            )
+        finally:
+            bound.close()
+        return "ok", {"choice": choice}, None
+
+    def _case(self, case: Case) -> list[str]:
+        """Measure a case on each round of its topology's groups; the statuses of the rows."""
+        if case.topology != self._topology:
+            self._close_groups()
+            self._topology = case.topology
+        try:
+            played = rounds(case.topology, self.world.hosts)
+            reason = None
+        except CannotRun as error:
+            played, reason = (unfit(case.topology),), str(error)
+        statuses = []
+        for one in played:
+            if all((case.case_id, group.name) in self.done for group in one):
+                continue
+            statuses += self._round(case, one, reason)
         return statuses
 
-    def _case(self, case: Case) -> str:
+    def _round(self, case: Case, groups: Round, reason: str | None) -> list[str]:
+        """Measure a case on disjoint groups at once; the statuses of the rows, on rank 0."""
         timeout_s = self.scenario.measure.timeout_s
         self.watchdog.enter("prepare", timeout_s, case.label, case.case_id)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        base = self._base(case, started_at)
-        self.world.from_root(lambda: self.announce(base))
-        try:
-            status, values = self._measured(case)
-        except CollbenchError as error:  # the same on every rank: see _together
-            status, values = (
-                ("skipped" if isinstance(error, CannotRun | UsageError) else "failed"),
-                {"reason": str(error)},
-            )
+        bases = [self._base(case, started_at, group) for group in groups]
+        self.world.from_root(lambda: self.announce(bases))
+        outcome: Outcome = ("skipped", {"reason": reason}, None)
+        if reason is None:
+            try:
+                outcome = self._on_groups(case, groups, self._measured)
+            except CollbenchError as error:  # the same on every rank
+                outcome = _unmeasured(error)
         self.watchdog.enter("record", timeout_s, case.label, case.case_id)
-        # What the disk refuses must end all ranks, not rank 0 alone.
-        self.world.from_root(lambda: self.record(Record(**(base | values | {"status": status}))))
-        return status
+        whole = len(groups[0].ranks) == self.world.size
+        outcomes = [outcome] if whole else self.world.gather(outcome)
+        statuses: list[str] = []
 
-    def _measured(self, case: Case) -> tuple[str, dict[str, Any]]:
-        measure = self.scenario.measure
-        backend = self._backend(case)
-        collective = collective_of(case.collective, case.pattern, self.world.size)
-        if self.world.size < collective.least_ranks:
-            raise CannotRun(
-                f"{case.collective} needs at least {collective.least_ranks} ranks; this launch has {self.world.size}"
-            )
+        def write() -> None:
+            assert outcomes is not None
+            found = [outcomes[group.ranks[0] if len(outcomes) > 1 and group.ranks else 0] for group in groups]
+            rows = []
+            for base, group, (status, values, _) in zip(bases, groups, found, strict=True):
+                more = self._reached.columns(case, group.name, values) if status == "ok" else {}
+                rows.append(Record(**(base | values | more | {"status": status})))
+            statuses.extend(verdict(row) for row in rows)
+            self.record(rows)
+            if self.keep_samples is not None:
+                for group, (_, _, sampled) in zip(groups, found, strict=True):
+                    if sampled is not None:
+                        self.keep_samples(case, group, sampled)
+
+        # What the disk refuses must end all ranks, not rank 0 alone.
+        self.world.from_root(write)
+        return statuses
+
+    def _on_groups(self, case: Case, groups: Round, work: Callable[["Point"], Outcome]) -> Outcome:
+        """Do the work of a case on this rank's group, beside the others; an error that it raises is every rank's."""
+        group, backend = self._group_and_backend(case, groups)
+        point: Point | None = None
+        outcome: Outcome = ("skipped", {}, None)
+        if group is not None and backend is not None:
+            try:
+                name = next(one.name for one in groups if self.world.rank in one.ranks)
+                point = self._point(case, name, group, backend)
+            except CollbenchError as error:
+                outcome = _unmeasured(error)
+        self._fits(backend.memory_bytes(case, point.layout) if backend is not None and point is not None else 0)
+        if point is not None:
+            try:
+                outcome = work(point)
+            except CollbenchError as error:  # the same on every rank of the group: see _together
+                outcome = _unmeasured(error)
+        elif group is None:
+            # As long as those may take that measure; they have deadlines of their own.
+            self.watchdog.enter("idle", 4 * self.scenario.measure.timeout_s, case.label, case.case_id)
+            self.world.meet_quietly()
+            return outcome
+        if self.world.size > sum(len(one.ranks) for one in groups):
+            self.world.meet_quietly()
+        return outcome
+
+    def _point(self, case: Case, name: str, group: World, backend: Backend) -> "Point":
+        """What a case is on a group; CannotRun says why it cannot run there."""
+        if case.root and int(case.root) >= group.size:
+            raise CannotRun(f"root {case.root}: the group has ranks 0 to {group.size - 1}")
+        problem = group.first_problem(backend.refuse(case))
+        if problem is not None:
+            raise CannotRun(problem[1])
+        collective = collective_of(case.collective, case.pattern, group.size)
+        if group.size < collective.least_ranks:
+            raise CannotRun(f"{case.collective} needs at least {collective.least_ranks} ranks; there are {group.size}")
         itemsize = DTYPES[case.dtype].itemsize if case.dtype else 1
-        shape = collective.shape(case.requested_bytes, itemsize, self.world.size)
+        shape = collective.shape(case.requested_bytes, itemsize, group.size)
         layout = backend.layout(case, shape.count)
-        known = self._known(case, backend, shape, collective, itemsize)
-        self._fits(backend.memory_bytes(case, layout))
-        bound = self._together(lambda: backend.bind(case, shape.count, layout))
+        problem = group.first_problem(backend.lacks(case, layout))
+        if problem is not None:
+            raise CannotRun(_on_rank(problem, group))
+        return Point(case, name, group, backend, collective, shape, layout)
+
+    def _measured(self, point: "Point") -> Outcome:
+        measure, case, group, backend = self.scenario.measure, point.case, point.group, point.backend
+        collective, shape, layout = point.collective, point.shape, point.layout
+        known = self._known(point)
+        bound = self._together(group, lambda: backend.bind(case, shape.count, layout))
         try:
-            pattern = Pattern(DTYPES[case.dtype or "int8"], case.operation or "move", self.world.size, self._seed(case))
-            check = Check(self.world.rank, layout, pattern)
+            contributors = collective.contributors(group.size)
+            pattern = Pattern(DTYPES[case.dtype or "int8"], case.operation or "move", contributors, self._seed(case))
+            check = Check(group.rank, layout, pattern)
             if bound.buffers:
-                self._together(lambda: check.prepare_all(bound.buffers))
+                self._together(group, lambda: check.prepare_all(bound.buffers))
+            self.watchdog.enter("neighbour", measure.timeout_s + START_LIMIT_S, case.label, case.case_id)
+            self._neighbours.want(case, group, backend)
             self.watchdog.enter("sample", measure.timeout_s, case.label, case.case_id)
+            fresh = device_health.read(backend.uuid) if backend.uuid else None
             before = noise.read()
             sampled = self._alone(
                 lambda: sample(
                     bound,
-                    self.world,
+                    group,
                     measure,
                     mode=case.mode,
                     step_s=self.clock.step_s,
@@ -124,59 +254,96 @@ class Runner:
             )
             if sampled.failed is not None:
                 rank, status = sampled.failed
-                reason = f"{bound.library_call}: rank {rank} got status {status} while it was timed"
-                return "failed", known | {"reason": reason}
-            if self.keep_samples is not None:
-                keep = self.keep_samples
-                self.world.from_root(lambda: keep(case, sampled))
-            denied = self.world.gather(noise.denied(before, noise.read()))
-            values = known | self._figures(case, shape, bound, sampled, max(denied or [0.0]))
+                reason = f"{bound.library_call}: rank {group.ranks[rank]} got status {status} while it was timed"
+                reason += f" ({bound.failure})" if bound.failure else ""
+                return "failed", known | {"reason": reason}, None
+            kept = sampled if self.keep_samples is not None and sampled.durations_s.size else None
+            denied = group.gather(noise.denied(before, noise.read()))
+            state, flags = health_of(group, fresh, device_health.read(backend.uuid)) if fresh else ({}, ())
+            problem = group.first_problem(self._neighbours.problem())
+            if problem is not None:
+                return "failed", known | {"reason": _on_rank(problem, group)}, kept
+            known |= {"algorithm": bound.algorithm or None} | backend.chosen(self._choice(point)) | state
+            if backend.uuid and (limit := limit_of(collective, group, backend)) is not None:
+                known |= {"limit_GBps": limit.GBps, "limit_source": limit.source}
+            values = known | self._figures(point, bound, sampled, max(denied or [0.0]), flags)
+            values |= self._expectation(point, values)
             if not (measure.verify and bound.buffers):
-                return "ok", values
+                return "ok", values, kept
             self.watchdog.enter("verify", measure.timeout_s, case.label, case.case_id)
             damage = self._alone(lambda: check_case(bound, check, timed=True))
-            wrong = self._wrong(damage)
+            wrong = _wrong(damage, group)
             if wrong["wrong"]:
-                return "wrong", {name: value for name, value in values.items() if "GBps" not in name} | wrong
-            return "ok", values | wrong
+                return "wrong", {name: value for name, value in values.items() if "GBps" not in name} | wrong, kept
+            return "ok", values | wrong, kept
         finally:
             bound.close()
 
-    def _backend(self, case: Case) -> Backend:
-        """Open the case's backend, or raise why it cannot run the case; all ranks do the same."""
-        if case.topology != "world":
-            raise CannotRun(f"topology {case.topology}: only world can be measured")
-        if case.root and int(case.root) >= self.world.size:
-            raise CannotRun(f"root {case.root}: the group has ranks 0 to {self.world.size - 1}")
-        name = case.backend
+    def _expectation(self, point: "Point", values: dict[str, Any]) -> dict[str, Any]:
+        """What the row says where the transport is not the one that the scenario expects."""
+        wanted, found = self.scenario.expect.transport, str(values.get("transport") or "")
+        hosts = len(set(point.group.hosts))
+        if wanted is None or point.group.size == 1 or expected(wanted, found, hosts):
+            return {}
+        notes = " ".join(filter(None, (values.get("notes"), UNEXPECTED)))
+        return {"notes": notes, "reason": f"transport: got {found or 'none that is known'}, expected {wanted}"}
+
+    def _choice(self, point: "Point") -> Choice | None:
+        return self.choices.get((spoken(point.case).case_id, point.name))
+
+    def _group_and_backend(self, case: Case, groups: Round) -> tuple[World | None, Backend | None]:
+        """Return this rank's group of a round and the backend opened for it; collective over the world."""
+        parent = self._backend(case.backend)
+        if len(groups) == 1 and len(groups[0].ranks) == self.world.size:
+            return self.world, parent
+        key = (case.backend, groups)
+        if key not in self._grouped:
+            number = next((i for i, group in enumerate(groups) if self.world.rank in group.ranks), -1)
+            group = self.world.part(groups[number].ranks if number >= 0 else (), number)
+            opened = self._together(self.world, lambda: parent.for_group(group, number))
+            if opened is not None:
+                self.watchdog.libraries.append(opened)
+            self._grouped[key] = group, opened
+        return self._grouped[key]
+
+    def _backend(self, name: str) -> Backend:
+        """Open a backend for the world, or raise why it cannot be used; all ranks do the same."""
         kind = backend_named(name)
         if name not in self._refusals:
             problem = self.world.first_problem(kind.unavailable())
             problem = problem or self.world.first_problem(kind.misfit(self.world))
-            self._refusals[name] = self._on_rank(problem) if problem else None
+            self._refusals[name] = _on_rank(problem, self.world) if problem else None
         if self._refusals[name] is not None:
             raise CannotRun(str(self._refusals[name]))
         if name not in self._opened:
-            self._opened[name] = self._together(lambda: kind(self.world))
-        backend = self._opened[name]
-        problem = self.world.first_problem(backend.refuse(case))
-        if problem is not None:
-            raise CannotRun(problem[1])
-        return backend
+            self._opened[name] = self._together(self.world, lambda: kind(self.world))
+            self.watchdog.libraries.append(self._opened[name])
+        return self._opened[name]
+
+    def _close_groups(self) -> None:
+        for group, backend in self._grouped.values():
+            if backend is not None:
+                self.watchdog.libraries.remove(backend)
+                backend.close()
+            if group is not None:
+                group.comm.Free()
+        self._grouped.clear()
 
     def _fits(self, need: int) -> None:
-        """Refuse a case whose buffers do not fit into the memory of a host, before anything is allocated."""
+        """Refuse a round whose buffers do not fit into the memory of a host, before anything is allocated."""
         needs = self.world.all_gather((self.world.hosts[self.world.rank], need, memory.available()))
         problem = memory.problem(needs)
         if problem is not None:
             raise CannotRun(problem)
 
-    def _together(self, work: Callable[[], T]) -> T:
-        """Do what may fail on some ranks: if it does on any, all raise the same error, and nobody waits for nobody."""
+    def _together(self, group: World, work: Callable[[], T]) -> T:
+        """Do what may fail on some ranks of a group: if it does on any, all raise the same error, and nobody waits."""
         result: list[T] = []
         try:
             result.append(work())
             problem = None
+        except Agreed:  # raised on every rank
+            raise
         except MemoryError:
             problem = "out of memory; a smaller size, or fewer ranks on a host, would fit"
         except CollbenchError as error:
@@ -185,13 +352,13 @@ class Runner:
             problem = f"{type(error).__name__}: {error}"
         phase = self.watchdog.phase
         self.watchdog.enter(f"{phase.name} done, waiting for the others", phase.timeout_s, phase.case, phase.case_id)
-        first = self.world.first_problem(problem)
+        first = group.first_problem(problem)
         self.watchdog.enter(phase.name, phase.timeout_s, phase.case, phase.case_id)
         if first is None:
             return result[0]
         if result and isinstance(result[0], BoundCall):
             result[0].close()
-        raise CollbenchError(self._on_rank(first))
+        raise CollbenchError(_on_rank(first, group))
 
     def _alone(self, work: Callable[[], T]) -> T:
         """Do what the other ranks are in the middle of as well: a rank that fails here cannot go on, nor tell them."""
@@ -203,17 +370,14 @@ class Runner:
             self.watchdog.die(CollbenchError(f"{type(error).__name__}: {error}, at {at}"))
             raise
 
-    def _on_rank(self, problem: tuple[int, str]) -> str:
-        rank, text = problem
-        return text if self.world.size == 1 else f"rank {rank} on {self.world.hosts[rank]}: {text}"
-
     def _seed(self, case: Case) -> int:
         return int(case.case_id[1:], 16) ^ self.scenario.measure.seed
 
-    def _base(self, case: Case, started_at: str) -> dict[str, Any]:
+    def _base(self, case: Case, started_at: str, group: Group) -> dict[str, Any]:
         """What a row says however the case ends."""
         axes = asdict(case)
         del axes["root"]
+        hosts = [self.world.hosts[rank] for rank in group.ranks]
         return {name: value if value != "" else None for name, value in axes.items()} | {
             "run_id": self.run_id,
             "launch": self.launch,
@@ -222,25 +386,26 @@ class Runner:
             "case_id": case.case_id,
             "status": "failed",
             "root": int(case.root) if case.root else None,
-            "group": "world",
-            "ranks": self.world.size,
-            "hosts": len(set(self.world.hosts)),
-            "ranks_per_host": self.world.ranks_per_host,
+            "group": group.name,
+            "ranks": len(group.ranks) or None,
+            "hosts": len(set(hosts)) or None,
+            "ranks_per_host": max(Counter(hosts).values(), default=None),
             "oversubscribed": self.place.oversubscribed,
             "binding": self.place.binding,
         }
 
-    def _known(
-        self, case: Case, backend: Backend, shape: Shape, collective: Collective, itemsize: int
-    ) -> dict[str, Any]:
+    def _known(self, point: "Point") -> dict[str, Any]:
         """What is known of a case before it runs."""
-        size, root = self.world.size, int(case.root) if case.root else 0
+        case, collective, shape, backend = point.case, point.collective, point.shape, point.backend
+        size, root = point.group.size, int(case.root) if case.root else 0
         asked = range(size) if collective.has_patterns else {0, root}
         layouts = [collective.layout(shape.count, size, rank, root=root) for rank in asked]
+        itemsize = DTYPES[case.dtype].itemsize if case.dtype else 1
         return {
             "library": backend.library,
             "thread_level": self.world.thread_level or None,
             "device": backend.device or None,
+            "ranks_per_device": backend.ranks_per_device,
             "size_bytes": shape.size_bytes,
             "count": shape.count,
             "send_bytes": max(one.send for one in layouts) * itemsize,
@@ -248,21 +413,23 @@ class Runner:
             "seed": self._seed(case) if case.dtype else None,
         }
 
-    def _figures(self, case: Case, shape: Shape, bound: BoundCall, sampled: Sampled, denied: float) -> dict[str, Any]:
-        """What rank 0 knows after sampling; nothing on the others."""
+    def _figures(
+        self, point: "Point", bound: BoundCall, sampled: Sampled, denied: float, flags: tuple[str, ...]
+    ) -> dict[str, Any]:
+        """What the group's rank 0 knows after sampling; nothing on the others."""
         if not sampled.durations_s.size:
             return {}
-        collective = collective_of(case.collective, case.pattern, self.world.size)
+        case, shape, collective = point.case, point.shape, point.collective
         by_device = sampled.device_s is not None
         durations = sampled.device_s if sampled.device_s is not None else sampled.durations_s
-        enqueued = sampled.enqueue_s
+        enqueued, hosted = sampled.enqueue_s, sampled.durations_s
         if collective.timed_ranks >= 0:
-            durations, enqueued = durations[: collective.timed_ranks], enqueued[: collective.timed_ranks]
+            durations, enqueued, hosted = (one[: collective.timed_ranks] for one in (durations, enqueued, hosted))
         worst = durations.max(axis=0) / collective.operations_per_iteration
         step_s = self.clock.step_s / sampled.batch / collective.operations_per_iteration
         summary = summarise(worst, step_s)
         slowest = slowest_rank(durations)
-        notes = list(bound.notes)
+        notes = [*bound.notes, *flags]
         if not by_device and self.clock.floor_s > _FLOOR_SHARE * summary.median_s * sampled.batch:
             notes.append("timer_floor")
         if case.requested_bytes and not shape.size_bytes and case.dtype:
@@ -271,11 +438,12 @@ class Runner:
             notes.append("noisy")
         if self.place.oversubscribed:
             notes.append("oversubscribed")
+        if (point.backend.ranks_per_device or 1) > 1:
+            notes.append("shared_device")
         algbw = shape.size_bytes / summary.median_s / 1e9 if summary.median_s > 0 and shape.size_bytes else None
-        factor = collective.bus_factor(self.world.size)
+        factor = collective.bus_factor(point.group.size)
         return {
             "notes": " ".join(notes) or None,
-            "algorithm": bound.algorithm or None,
             "warmup_iterations": sampled.warmup_iterations,
             "iterations": summary.count * sampled.batch,
             "batch": sampled.batch,
@@ -293,32 +461,65 @@ class Runner:
             "time_mean_s": summary.mean_s,
             "enqueue_p50_s": float(np.median(enqueued.max(axis=0))) / collective.operations_per_iteration,
             "device_p50_s": float(np.median(worst)) if by_device else None,
+            "stream_sync_p50_s": bound.stream_sync_s,
+            "host_p50_s": float(np.median(hosted.max(axis=0))) / collective.operations_per_iteration,
             "algbw_GBps": algbw,
             "busbw_GBps": algbw * factor if algbw is not None and factor is not None else None,
-            "slowest_rank": self.world.ranks[slowest.rank] if slowest else None,
+            "slowest_rank": point.group.ranks[slowest.rank] if slowest else None,
             "slowest_rank_share": slowest.share if slowest else None,
         }
 
-    def _wrong(self, damage: Damage | None) -> dict[str, Any]:
-        """Bring the ranks' damages together: the total, and the first rank's first wrong element."""
-        damages = self.world.all_gather(damage)
-        total = sum(one.wrong for one in damages if one is not None)
-        first = next(((rank, one) for rank, one in enumerate(damages) if one is not None), None)
-        if first is None:
-            return {"wrong": 0}
-        rank, one = first
-        return {
-            "wrong": total,
-            "first_wrong": one.index,
-            "first_got": one.got,
-            "first_expected": one.expected,
-            "reason": one.on(self.world.ranks[rank]),
-        }
+
+@dataclass(frozen=True)
+class Point:
+    """One case on one group of ranks: with what, and how much."""
+
+    case: Case
+    name: str
+    """Of the group."""
+    group: World
+    backend: Backend
+    collective: Collective
+    shape: Shape
+    layout: Layout
 
 
-def exit_code(statuses: list[str]) -> int:
-    """Return the exit code of a launch by the statuses of its rows."""
-    for status, code in (("wrong", 3), ("timeout", 4), ("failed", 1)):
-        if status in statuses:
+def _wrong(damage: Damage | None, group: World) -> dict[str, Any]:
+    """Bring the ranks' damages together: the total, and the first rank's first wrong element."""
+    damages = group.all_gather(damage)
+    total = sum(one.wrong for one in damages if one is not None)
+    first = next(((rank, one) for rank, one in enumerate(damages) if one is not None), None)
+    if first is None:
+        return {"wrong": 0}
+    rank, one = first
+    return {
+        "wrong": total,
+        "first_wrong": one.index,
+        "first_got": one.got,
+        "first_expected": one.expected,
+        "reason": one.on(group.ranks[rank]),
+    }
+
+
+def _on_rank(problem: tuple[int, str], group: World) -> str:
+    rank, text = problem
+    return text if group.size == 1 else f"rank {group.ranks[rank]} on {group.hosts[rank]}: {text}"
+
+
+def _unmeasured(error: CollbenchError) -> Outcome:
+    """What the row of a case says that an error ended."""
+    status = "skipped" if isinstance(error, CannotRun | UsageError) else "failed"
+    return status, {"reason": str(error)}, None
+
+
+def verdict(row: Record) -> str:
+    """Return what a row counts as: its status, or that it is not what the scenario expects."""
+    return "unexpected" if row.status == "ok" and UNEXPECTED in (row.notes or "").split() else row.status
+
+
+def exit_code(verdicts: list[str]) -> int:
+    """Return the exit code of a launch by the verdicts on its rows."""
+    for status, code in (("wrong", 3), ("timeout", 4), ("failed", 1), ("unexpected", 5)):
+        if status in verdicts:
             return code
-    return 0 if "ok" in statuses or not statuses else 7
+    return 0 if "ok" in verdicts or not verdicts else 7

@@ -38,6 +38,7 @@ class Measure:
     timeout_s: float = 60.0
     verify: bool = True
     samples: bool = False
+    ranks_per_device: int = 1
     order: str = "auto"
     seed: int = 0
 
@@ -56,7 +57,8 @@ class Sweep:
     """A cross product of axes, less what `include` leaves out and `exclude` names.
 
     `sizes` are bytes, each once, in the order of the file; empty where every collective is a barrier. `roots` are rank
-    numbers as text, or "all". `matrix[i][j]` is the relative weight of what rank i sends to rank j in all_to_all_v.
+    numbers as text, or "all". Of kind "kernel" `collectives` are kernels, and `patterns` their ways (none: all
+    of each). `matrix[i][j]` is the relative weight of what rank i sends to rank j in all_to_all_v.
     """
 
     kind: str = "collective"
@@ -73,6 +75,7 @@ class Sweep:
     buffers: tuple[int, ...] = (1,)
     pages: tuple[str, ...] = ("default",)
     topologies: tuple[str, ...] = ("world",)
+    neighbours: tuple[str, ...] = ("alone",)
     patterns: tuple[str, ...] = ("uniform",)
     matrix: tuple[tuple[float, ...], ...] | None = None
     sizes: tuple[int, ...] = ()
@@ -112,12 +115,14 @@ class Scenario:
 def known() -> dict[str, tuple[str, ...]]:
     """Return the names that each axis knows, by the axis's singular."""
     from collbench.backends import names as backend_names
-    from collbench.collectives import names as collective_names
+    from collbench.collectives import TABLE
 
     return {
-        "kind": ("collective",),
+        "kind": ("collective", "kernel"),
         "backend": tuple(dict.fromkeys(("default", *backend_names()))),
-        "collective": tuple(collective_names()),
+        "collective": tuple(name for name, entry in TABLE.items() if not entry.collective.is_kernel),
+        "kernel": tuple(name for name, entry in TABLE.items() if entry.collective.is_kernel),
+        "way": tuple(dict.fromkeys(way for entry in TABLE.values() for way in entry.collective.ways)),
         "dtype": tuple(DTYPES),
         "operation": tuple(OPERATIONS),
         "placement": ("default", "out_of_place", "in_place"),
@@ -127,7 +132,8 @@ def known() -> dict[str, tuple[str, ...]]:
         "buffer": ("plain", "registered", "symmetric"),
         "pages": ("default", "small", "huge"),
         "pattern": ("uniform", "linear"),
-        "mode": ("latency", "throughput"),
+        "mode": ("latency", "throughput", "graph"),
+        "neighbour": ("alone", "compute", "copy", "communicate"),
         "order": ("auto", "listed", "random"),
     }
 

@@ -42,6 +42,8 @@ _EXAMPLES = {key: shown(value) for key, value in _DEFAULTS.items()} | {
     "schema": "1",
     "title": '"two collectives"',
     "collectives": '["all_reduce"]',
+    "kernels": '["copy"]',
+    "ways": '["kernel"]',
     "sizes": '{ from = "8 B", to = "64 MiB", factor = 2 }',
     "from": '"8 B"',
     "to": '"64 MiB"',
@@ -86,7 +88,9 @@ class Table(BaseModel):
 class MeasureTable(Table):
     """How each case is measured."""
 
-    modes: Many[values.Mode] = _axis("modes", "latency: one operation a sample; throughput: a batch.")
+    modes: Many[values.Mode] = _axis(
+        "modes", "latency: one operation a sample; throughput: a batch; graph: a captured batch, on a device."
+    )
     precision: values.Share = _key(
         "precision", "Stop when the interval's half-width is within this share of the median."
     )
@@ -100,6 +104,9 @@ class MeasureTable(Table):
     timeout: Annotated[float, duration(24 * HOUR_S)] = _key("timeout", "End the run when a case takes this long.")
     verify: values.Flag = _key("verify", "Check the data of the very buffers that were timed.")
     samples: values.Flag = _key("samples", "Keep every sample of every rank.")
+    ranks_per_device: values.BufferCount = _key(
+        "ranks_per_device", "Let so many ranks share a device: functional, not performance."
+    )
     order: values.Order = _key("order", "Of the cases; auto: shuffled when there are several launches.")
     seed: values.Seed = _key("seed", "Of all that is drawn by chance.")
 
@@ -209,6 +216,12 @@ class RuleTable(Table):
     sync: OneOrMany[values.Sync] = _allowed("sync")
     buffer: OneOrMany[values.BufferKind] = _allowed("buffer")
     topology: OneOrMany[values.Topology] = _allowed("topology")
+    kernel: OneOrMany[values.Kernel] = _allowed("kernel")
+    way: OneOrMany[values.Way] = _allowed("way")
+    neighbour: OneOrMany[values.Neighbour] = _allowed("neighbour")
+    buffers: OneOrMany[values.BufferCount] = _allowed("buffers")
+    pages: OneOrMany[values.Pages] = _allowed("pages")
+    pattern: OneOrMany[values.Pattern] = _allowed("pattern")
     least_size: values.Size = _optional("least_size", "From this size on.")
     most_size: values.Size = _optional("most_size", "Up to this size.")
 
@@ -224,7 +237,12 @@ class RuleTable(Table):
     def rule(self) -> Rule:
         """Return the rule with its axes in the order of this table."""
         axes = [key for key in type(self).model_fields if key not in ("least_size", "most_size")]
-        match = tuple((axis, tuple(getattr(self, axis))) for axis in axes if getattr(self, axis) is not None)
+        named = {"kernel": "collective", "way": "pattern"}  # what a case calls them
+        match = tuple(
+            (named.get(axis, axis), tuple(map(str, getattr(self, axis))))
+            for axis in axes
+            if getattr(self, axis) is not None
+        )
         return Rule(match, self.least_size, self.most_size)
 
 
@@ -235,7 +253,11 @@ class SweepTable(Table):
     backends: Many[values.Backend] = _axis(
         "backends", "Libraries; default: nccl where each rank has a device, else mpi."
     )
-    collectives: Many[values.Collective] = _axis("collectives", "What is measured.")
+    collectives: Many[values.Collective] = _optional("collectives", "What is measured.", min_length=1)
+    kernels: Many[values.Kernel] = _optional("kernels", "For kind kernel: which of our own are measured.", min_length=1)
+    ways: Many[values.Way] = _optional(
+        "ways", "For kind kernel: how; all that each kernel has if left out.", min_length=1
+    )
     dtypes: Many[values.ElementType] = _axis("dtypes", "Element types.")
     operations: Many[values.Operation] = _axis("operations", "Reduction operations.")
     roots: Many[values.Root] = _axis("roots", "Root ranks, or all for each in turn.")
@@ -247,6 +269,7 @@ class SweepTable(Table):
     buffers: Many[values.BufferCount] = _axis("buffers", "How many sets of buffers take turns.")
     pages: Many[values.Pages] = _axis("pages", "Pages of the memory.")
     topologies: Many[values.Topology] = _axis("topologies", "How the world is cut into groups.")
+    neighbours: Many[values.Neighbour] = _axis("neighbours", "What else runs on each rank's device meanwhile.")
     patterns: Many[values.Pattern] = _axis("patterns", "How much all_to_all_v sends to whom.")
     matrix: Many[Many[values.Weight]] = _optional(
         "matrix", "For all_to_all_v: row i has the relative weights of what rank i sends to each rank.", min_length=1
@@ -257,14 +280,21 @@ class SweepTable(Table):
 
     @field_validator(
         "backends", "collectives", "dtypes", "operations", "roots", "placements", "callers", "calls", "syncs", "buffer",
-        "buffers", "pages", "topologies", "patterns",
+        "buffers", "pages", "topologies", "patterns", "neighbours", "kernels", "ways",
     )  # fmt: skip
     @classmethod
-    def _each_once(cls, listed: list[Any]) -> list[Any]:
-        return values.distinct(listed)
+    def _each_once(cls, listed: list[Any] | None) -> list[Any] | None:
+        return None if listed is None else values.distinct(listed)
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
+        if self.kind == "kernel":
+            return self._agree_on_kernels()
+        for key in ("kernels", "ways"):
+            if getattr(self, key) is not None:
+                raise refused('none without kind = "kernel"', f"remove {key}", at=(key,))
+        if self.collectives is None:
+            raise refused("at least one collective", at=("collectives",), got="nothing")
         sized = [collective for collective in self.collectives if collective != "barrier"]
         if self.sizes is None and sized:
             raise refused(f"sizes for {', '.join(sized)}", at=("sizes",), got="nothing")
@@ -275,6 +305,16 @@ class SweepTable(Table):
                 raise refused("none without all_to_all_v among the collectives", "remove matrix", at=("matrix",))
         if self.matrix is not None:
             self._check_matrix(self.matrix)
+        return self
+
+    def _agree_on_kernels(self) -> Self:
+        if self.kernels is None:
+            raise refused("at least one kernel", at=("kernels",), got="nothing")
+        if self.sizes is None:
+            raise refused("sizes for the kernels", at=("sizes",), got="nothing")
+        for key in ("collectives", "patterns", "matrix"):
+            if key in self.model_fields_set:
+                raise refused('none with kind = "kernel"', f"remove {key}", at=(key,))
         return self
 
     def _check_matrix(self, matrix: list[list[float]]) -> None:
@@ -295,6 +335,11 @@ class SweepTable(Table):
         axes["matrix"] = None if self.matrix is None else tuple(map(tuple, self.matrix))
         sizes = self.sizes.sizes() if isinstance(self.sizes, FactorRange | StepRange) else self.sizes
         axes["sizes"] = tuple(dict.fromkeys(sizes or ()))
+        kernels, ways = axes.pop("kernels"), axes.pop("ways")
+        if self.kind == "kernel":
+            axes |= {"collectives": kernels, "patterns": ways or []}
+            if "backends" not in self.model_fields_set:
+                axes["backends"] = ["device"]
         axes |= {key: tuple(value) for key, value in axes.items() if isinstance(value, list)}
         return Sweep(**axes)
 

@@ -32,6 +32,8 @@ MOST_SIZE = 2**50
 _MOST_RANK = 2**31 - 1
 _RANK = "(?:0|[1-9][0-9]{0,9})"
 _COUNT = "[1-9][0-9]{0,8}"
+_RUN = "[0-9]{1,6}(?:-[0-9]{1,6})?"
+_RANKS = f"{_RUN}(?:,{_RUN})*"
 
 
 def refused(expected: str, remedy: str = "", *, at: tuple[str | int, ...] = (), got: str = "") -> PydanticCustomError:
@@ -207,6 +209,9 @@ Kind = Annotated[str, name("kind")]
 Backend = Annotated[str, name("backend")]
 Collective = Annotated[str, name("collective")]
 ElementType = Annotated[str, name("dtype")]
+Kernel = Annotated[str, name("kernel")]
+Way = Annotated[str, name("way")]
+Neighbour = Annotated[str, name("neighbour")]
 Operation = Annotated[str, name("operation")]
 Placement = Annotated[str, name("placement")]
 Caller = Annotated[str, name("caller")]
@@ -246,8 +251,9 @@ Root = Annotated[
 Topology = Annotated[
     str,
     text(
-        rf"world|host|rail|pairs|bisection|first:(?:doubling|{_COUNT})|every:{_COUNT}",
-        "one of world, host, rail, pairs, bisection, first:N, first:doubling, every:K with numbers N and K from 1",
+        rf"world|host|rail|pairs|bisection|first:(?:doubling|{_COUNT})|every:{_COUNT}|{_RANKS}(?:;{_RANKS})*",
+        "one of world, host, rail, pairs, bisection, first:N, first:doubling, every:K with numbers N and K from 1, or "
+        "groups of ranks such as 0-3;4-7",
     ),
 ]
 Title = Annotated[str, text(r".{1,200}", "one line of at most 200 characters")]

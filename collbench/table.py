@@ -81,7 +81,7 @@ _WHERE_VARYING = {
     "collective": _attribute("collective", 15),
     "backend": _attribute("backend", 9),
     "variant": _attribute("variant", 12),
-    "topology": _attribute("topology", 10),
+    "topology": _attribute("topology", 14),
     "group": _attribute("group", 10),
     "ranks": _attribute("ranks", 5, left=False),
     "call": _attribute("call", 12),
@@ -93,7 +93,8 @@ _WHERE_VARYING = {
     "buffer": _attribute("buffer", 8),
     "buffers": _attribute("buffers", 7, left=False),
     "pages": _attribute("pages", 8),
-    "pattern": _attribute("pattern", 10),
+    "pattern": _attribute("pattern", 16),
+    "neighbour": _attribute("neighbour", 11),
 }
 _MEASURED = (
     _duration("time", "time_p50_s"),
@@ -215,7 +216,7 @@ class Table:
 
 def _remark(record: Record) -> str:
     if record.status == "ok":
-        return " ".join((record.notes or "").split())
+        return " ".join(f"{record.notes or ''} {record.reason or ''}".split())
     reason = record.reason or ""
     if record.status == "wrong" and record.first_wrong is not None:
         values = f"got {record.first_got}, expected {record.first_expected}"

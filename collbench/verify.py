@@ -74,15 +74,17 @@ class Check:
                 inverted=not piece.untouched,
             )
         send = buffers.send
-        send.memory.fill(send.start, send.length, self.pattern.words(self.rank, self.rank), 0)
+        for piece in self._inputs(send):
+            send.memory.fill(send.start + piece.offset, piece.length, self._words(piece), piece.index)
 
     def damage(self, buffers: Buffers) -> Damage | None:
         """Compare all that the call must have written or left alone."""
         found = [self._compare(buffers.recv, piece) for piece in self.layout.expected]
         if not buffers.in_place or self.layout.send_stays:
-            found.append(
-                self._at(buffers.send, 0, buffers.send.length, self.pattern.words(self.rank, self.rank), 0, "sent")
-            )
+            for piece in self._inputs(buffers.send):
+                found.append(
+                    self._at(buffers.send, piece.offset, piece.length, self._words(piece), piece.index, "sent")
+                )
         for name, memory in zip(("received", "sent"), reversed(buffers.memories), strict=False):
             whole = Region(memory, 0, memory.length)
             untouched = self.untouched
@@ -93,6 +95,10 @@ class Check:
             return None
         first = damages[0]
         return Damage(sum(one.wrong for one in damages), first.where, first.index, first.got, first.expected)
+
+    def _inputs(self, send: Region) -> tuple[Piece, ...]:
+        """What the send region holds."""
+        return self.layout.inputs or (Piece(0, send.length, self.rank, self.rank),)
 
     def _compare(self, recv: Region, piece: Piece) -> Damage | None:
         tolerance = 0 if piece.untouched else self.pattern.tolerance
@@ -153,5 +159,6 @@ def check_case(bound: BoundCall, check: Check, *, timed: bool) -> Damage | None:
     for k in range(len(bound.buffers)):
         if loop(k, 1, stamps):
             damages.append(Damage(1, "the call after timing", k, "a failure status", "success"))
+    bound.settle()
     damages += [found for one in bound.buffers if (found := check.damage(one))]
     return damages[0] if damages else None

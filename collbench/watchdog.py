@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from collbench.errors import CollbenchError, DeadlineExceeded, Interrupted
 from collbench.leftovers import segments_of, unlink
@@ -31,6 +31,10 @@ STOOD_STILL_S = 1.5
 """A watchdog that looks up so late was stopped, as its process was (SIGSTOP, a debugger, a VM that was paused)."""
 BACKUP_S = 20.0
 """If this thread cannot run for so long (something holds the GIL), faulthandler's C thread ends the process."""
+
+_ASK_S = 1.0
+"""How often libraries are asked for errors of their own threads."""
+_ABORT_S = 1.0
 
 Report = Callable[[dict[str, Any]], object]
 
@@ -51,17 +55,32 @@ def block_signals() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
 
+class Library(Protocol):
+    """What a library that works in threads of its own is asked, from the watchdog's thread."""
+
+    def poll(self) -> str | None:
+        """What went wrong, in words."""
+        ...
+
+    def abort(self) -> None:
+        """End what is under way."""
+        ...
+
+
 class Watchdog:
     """The watchdog of one rank.
 
     `on_fault` is called with the fault (what `_fault` makes), must write it down at once, and says with True that
     somebody else will tell it to the user; `on_death` is called last, after the other ranks had time to write theirs.
+    `libraries` are asked every second whether something went wrong in threads of their own, and to abort what is under
+    way before the process ends.
     """
 
     def __init__(self, rank: int = 0) -> None:
         self.rank = rank
         self.on_fault: Report = lambda fault: False
         self.on_death: Report = lambda fault: None
+        self.libraries: list[Library] = []
         self._phase = Phase("start")
         self._parent = os.getppid()
         self._dying = threading.Lock()
@@ -108,6 +127,7 @@ class Watchdog:
                 _say(f"rank {self.rank} on {fault['host']}: {error} ({where})")
             settle_s = SETTLE_S / 2 if settle else 0.0
             time.sleep(settle_s)
+            self._abort()
             self.on_death(fault)
             time.sleep(settle_s)  # the first exit would end the rank that is at it
         finally:
@@ -115,6 +135,24 @@ class Watchdog:
                 unlink(segments_of([os.getpid()]))  # no MPI_Finalize will do it
             finally:
                 os._exit(error.exit_code)
+
+    def _abort(self) -> None:
+        """Let the libraries abort, as long as that does not take long: the process ends in any event."""
+        if not self.libraries:
+            return
+
+        def abort() -> None:
+            for library in self.libraries:
+                library.abort()
+
+        thread = threading.Thread(target=abort, daemon=True)
+        thread.start()
+        thread.join(_ABORT_S)
+
+    def _ask(self) -> None:
+        for library in self.libraries:
+            if (problem := library.poll()) is not None:
+                self.die(CollbenchError(problem))
 
     def tell(self, error: CollbenchError) -> None:
         """Write down or say an error that all ranks end with in order; one of them says it."""
@@ -144,7 +182,7 @@ class Watchdog:
         return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} in {frame.f_code.co_name}"
 
     def _watch(self) -> None:
-        looked_up, still_until = time.monotonic(), 0.0
+        looked_up, still_until, asked = time.monotonic(), 0.0, 0.0
         while not self._stopped.is_set():
             caught = signal.sigtimedwait(SIGNALS, POLL_S)
             if self._stopped.is_set():
@@ -161,6 +199,9 @@ class Watchdog:
                 name = signal.Signals(caught.si_signo).name
                 self.die(Interrupted(f"got {name}{self._still}: the user, the launcher or the system ended this rank"))
             now = time.monotonic()
+            if now > asked + _ASK_S:
+                asked = now
+                self._ask()
             if os.getppid() != self._parent:
                 self.die(Interrupted("the launcher is gone, so this rank ends too"))
             if phase.deadline is not None and now > phase.deadline:

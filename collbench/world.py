@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from collbench.errors import CollbenchError
+from collbench.errors import Agreed, CollbenchError
 
 if TYPE_CHECKING:  # a rank initialises MPI before it has numpy
     import numpy as np
@@ -37,17 +37,41 @@ class World:
     """More ranks on a host than cores: a rank that waits must not spin, since those it waits for need its core."""
     ranks_per_device: int = 1
     """How many ranks may share a device: what the scenario allows."""
+    place: int | None = None
+    """A part of the world keeps the number that its rank has on the host."""
     alone_because: str = field(default="", compare=False)
 
     @property
     def local_rank(self) -> int:
-        """This rank's number among the ranks of its host."""
-        return self.hosts[: self.rank].count(self.hosts[self.rank])
+        """This rank's number among the launch's ranks on its host."""
+        return self.hosts[: self.rank].count(self.hosts[self.rank]) if self.place is None else self.place
 
     @property
     def ranks_per_host(self) -> int:
         """The largest number of ranks on one host."""
         return max(self.hosts.count(host) for host in set(self.hosts))
+
+    def part(self, ranks: tuple[int, ...], number: int) -> "World | None":
+        """The World of some of its ranks, on those; None elsewhere. Collective; `number` is each part's own.
+
+        What it holds is freed with `comm.Free()`.
+        """
+        if self.comm is None:
+            return self if ranks else None
+        from mpi4py import MPI
+
+        comm = self.comm.Split(number if ranks else MPI.UNDEFINED, self.rank)
+        if not ranks:
+            return None
+        return replace(
+            self,
+            rank=ranks.index(self.rank),
+            size=len(ranks),
+            comm=comm,
+            ranks=tuple(self.ranks[rank] for rank in ranks),
+            hosts=tuple(self.hosts[rank] for rank in ranks),
+            place=self.local_rank,
+        )
 
     def broadcast(self, value: T, root: int = 0) -> T:
         """Give every rank the root's value."""
@@ -109,6 +133,19 @@ class World:
     def _meet_if_crowded(self) -> None:
         if self.crowded:
             self.meet_quietly()
+
+    def all_or_none(self, work: Callable[[], T]) -> T:
+        """Do what may fail on some ranks; where it does on any, all raise Agreed. Collective."""
+        result: list[T] = []
+        try:
+            result.append(work())
+            problem = None
+        except Exception as error:  # a library's own exception types are not known here
+            problem = str(error) if isinstance(error, CollbenchError) else f"{type(error).__name__}: {error}"
+        first = self.first_problem(problem)
+        if first is not None:
+            raise Agreed(f"rank {first[0]} on {self.hosts[first[0]]}: {first[1]}")
+        return result[0]
 
     def first_problem(self, problem: str | None) -> tuple[int, str] | None:
         """Agree on whether any rank has a problem: the lowest such rank and its text, the same on every rank."""

@@ -103,6 +103,12 @@ class Finder:
 
 if RANK in %(ranks)r:
     sys.meta_path.insert(0, Finder())
+
+# This file stands before another of its name, perhaps: let that one do its work too.
+import importlib.machinery
+others = [folder for folder in sys.path if folder != str(Path(__file__).parent)]
+if spec := importlib.machinery.PathFinder.find_spec("sitecustomize", others):
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
 """
 
 _PATCHES = {
@@ -311,12 +317,14 @@ def can_mount() -> bool:
         return False
 
 
-def strike(fault: Fault, folder: Path, ranks: int, python: str = sys.executable, *, bare: bool = False) -> Outcome:
+def strike(
+    fault: Fault, folder: Path, ranks: int, python: str = sys.executable, *, bare: bool = False, backend: str = "mpi"
+) -> Outcome:
     """Run a small sweep in which the fault strikes; nothing that it started is left when this returns."""
     scenario, results, temporary, injection = (folder / name for name in ("s.toml", "results", "tmp", "injection"))
     for made in (results, temporary, injection):
         made.mkdir(parents=True)
-    scenario.write_text(SCENARIO)
+    scenario.write_text(SCENARIO.replace('"mpi"', f'"{backend}"'))
     if fault.at:
         module = {"start": "collbench.rank"}.get(fault.at, "collbench.runner")
         (injection / "sitecustomize.py").write_text(
@@ -410,6 +418,7 @@ def _files(folder: Path, run: Path) -> list[str]:
     shared = (folder / "shm").read_text().split() if (folder / "shm").exists() else []
     temporary = [path.name for path in (folder / "tmp").iterdir() if not path.name.startswith("collbench-numba")]
     halves = [path.name for path in run.glob(".*")] if run.exists() else []
+    shared = [name for name in shared if not name.startswith("emugpu-")]  # the emulator's own
     return [*(f"/dev/shm/{name}" for name in shared), *(f"tmp/{name}" for name in temporary), *halves]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from collbench.errors import UsageError
-from collbench.faults import Reason, account_for, hosts_in, pending_case, reason_of
+from collbench.faults import Reason, account_for, hosts_in, pending_rows, reason_of
 from collbench.results import RunFolder
 
 HOSTS = ("a", "a", "b")
@@ -123,7 +123,7 @@ ROW = {"case_id": "c1", "group": "world", "launch": 0, "status": "failed", "run_
 def folder_with_pending(tmp_path: Path, start: str = "me") -> RunFolder:
     row = ROW | {"scenario": "s", "collective": "all_reduce", "backend": "mpi"}
     folder = RunFolder(tmp_path)
-    folder.set_pending(pending_case(start, row))
+    folder.set_pending(pending_rows(start, [row]))
     return folder
 
 
@@ -134,7 +134,7 @@ def test_the_pending_case_gets_its_row_once(tmp_path: Path) -> None:
     assert (record.status, record.reason) == ("timeout", "because")
     assert folder.read() == [record]
     assert account_for(folder, "me", "timeout", "because") is None
-    folder.set_pending(pending_case("me", ROW))  # it died between its row and the end of its case
+    folder.set_pending(pending_rows("me", [ROW]))  # it died between its row and the end of its case
     assert account_for(folder, "me", "failed", "later") is None
     assert [row.reason for row in folder.read()] == ["because"]
     folder.unlock()

@@ -30,6 +30,7 @@ time_p50_high_s time_p95_s time_p99_s time_max_s time_mean_s enqueue_p50_s devic
 algbw_GBps busbw_GBps limit_GBps limit_source limit_fraction
 arrival_skew_s slowest_rank slowest_rank_share wrong first_wrong
 pages pattern seed first_got first_expected
+neighbour slowdown channels host_p50_s stream_sync_p50_s sm_clock_MHz temperature_C power_W throttle
 """
 PUBLIC = _PUBLIC.split()
 

@@ -37,6 +37,7 @@ warmup_time = "1 min"
 timeout = "2 min"
 verify = false
 samples = true
+ranks_per_device = 2
 order = "random"
 seed = 17
 
@@ -54,7 +55,8 @@ syncs = ["dissemination", "clock"]
 buffer = ["registered"]
 buffers = [1, 1024]
 pages = ["huge"]
-topologies = ["pairs", "first:4", "first:doubling", "every:2"]
+topologies = ["pairs", "first:4", "first:doubling", "every:2", "0-1,3;4"]
+neighbours = ["alone", "copy"]
 patterns = ["uniform"]
 sizes = ["1 KiB", "0 B", "1024 B", "1 MB"]
 include = [{ dtype = ["int8", "float64"], mode = "latency" }]
@@ -105,6 +107,7 @@ def test_every_key_arrives() -> None:
         timeout_s=120.0,
         verify=False,
         samples=True,
+        ranks_per_device=2,
         order="random",
         seed=17,
     )
@@ -123,7 +126,8 @@ def test_every_key_arrives() -> None:
             buffer=("registered",),
             buffers=(1, 1024),
             pages=("huge",),
-            topologies=("pairs", "first:4", "first:doubling", "every:2"),
+            topologies=("pairs", "first:4", "first:doubling", "every:2", "0-1,3;4"),
+            neighbours=("alone", "copy"),
             patterns=("uniform",),
             matrix=None,
             sizes=(1024, 0, 1_000_000),
@@ -145,7 +149,7 @@ def test_full_names_every_key_that_there_is() -> None:
         missing = [
             key for key in schema["$defs"][table]["properties"] if not re.search(rf"^{key} = ", FULL, re.MULTILINE)
         ]
-        assert missing in ([], ["matrix"])
+        assert missing in ([], ["kernels", "ways", "matrix"])
 
 
 @pytest.mark.parametrize(
@@ -256,7 +260,8 @@ def test_known_names() -> None:
     known = scenario.known()
     assert known["backend"][0] == "default"
     assert {"mpi", "nccl", "loopback"} < set(known["backend"])
-    assert set(known["collective"]) == set(collbench.collectives.names())
+    assert known["collective"] == collbench.collectives.names()
+    assert known["kernel"] == collbench.collectives.kernel_names()
     assert all(len(set(names)) == len(names) > 0 for names in known.values())
 
 

@@ -18,14 +18,14 @@ from collbench.errors import ScenarioError
 from collbench.scenario_model import MOST_PROBLEMS, MOST_SIZES
 from collbench.units import format_size, parse_size
 
-COLLECTIVES = ", ".join(collbench.collectives.names())
+COLLECTIVES = ", ".join(scenario.known()["collective"])
 BACKENDS = ", ".join(scenario.known()["backend"])
 SIZE_WORDS = "a size: a number and one of B, kB, MB, GB, KiB, MiB, GiB"
 DURATION_WORDS = "a duration: a number and one of ns, us, ms, s, min, h"
 SIZES_EXAMPLE = 'write e.g. sizes = { from = "8 B", to = "64 MiB", factor = 2 }'
 RULE_KEYS = (
     "backend, collective, dtype, operation, root, placement, caller, call, mode, sync, buffer, topology, "
-    "least_size, most_size"
+    "kernel, way, neighbour, buffers, pages, pattern, least_size, most_size"
 )
 
 HEAD = "schema = 1\n"
@@ -94,10 +94,13 @@ WRONG = {
     "unknown setting": (
         measured('time_budjet = "3 s"'),
         "measure.time_budjet: got an unknown key, expected one of modes, precision, time_budget, least_time, "
-        "least_iterations, most_iterations, warmup_time, timeout, verify, samples, order, seed; "
+        "least_iterations, most_iterations, warmup_time, timeout, verify, samples, ranks_per_device, order, seed; "
         "did you mean time_budget?",
     ),
-    "unknown setting near to none": (measured("xyz = 1"), "timeout, verify, samples, order, seed; remove it"),
+    "unknown setting near to none": (
+        measured("xyz = 1"),
+        "timeout, verify, samples, ranks_per_device, order, seed; remove it",
+    ),
     "scalar mode": (
         measured('modes = "latency"'),
         'measure.modes: got "latency", expected a list; write modes = ["latency"]',
@@ -108,7 +111,7 @@ WRONG = {
     ),
     "unknown mode": (
         measured('modes = ["Through put"]'),
-        'measure.modes[0]: got "Through put", expected one of latency, throughput; did you mean throughput?',
+        'measure.modes[0]: got "Through put", expected one of latency, throughput, graph; did you mean throughput?',
     ),
     "mode twice": (
         measured('modes = ["latency", "latency"]'),
@@ -221,12 +224,28 @@ WRONG = {
     ),
     "sweep of numbers": (f"{HEAD}sweep = [3]", "sweep[0]: got 3, expected a table; write [[sweep]]"),
     "unknown kind": (
-        f'{LEAST}kind = "kernel"',
-        'sweep[0].kind: got "kernel", expected "collective"; write e.g. kind = "collective"',
+        f'{LEAST}kind = "kernels"',
+        'sweep[0].kind: got "kernels", expected one of collective, kernel; did you mean kernel?',
+    ),
+    "kernels without their kind": (
+        f'{LEAST}kernels = ["copy"]',
+        'sweep[0].kernels: got ["copy"], expected none without kind = "kernel"; remove kernels',
+    ),
+    "no kernel named": (
+        f'{HEAD}[[sweep]]\nkind = "kernel"\nsizes = ["8 B"]',
+        'sweep[0].kernels: got nothing, expected at least one kernel; write e.g. kernels = ["copy"]',
+    ),
+    "kernels without sizes": (
+        f'{HEAD}[[sweep]]\nkind = "kernel"\nkernels = ["copy"]',
+        f"sweep[0].sizes: got nothing, expected sizes for the kernels; {SIZES_EXAMPLE}",
+    ),
+    "collectives among kernels": (
+        f'{HEAD}[[sweep]]\nkind = "kernel"\nkernels = ["copy"]\ncollectives = ["scan"]\nsizes = ["8 B"]',
+        'sweep[0].collectives: got ["scan"], expected none with kind = "kernel"; remove collectives',
     ),
     "no collective named": (
         f'{HEAD}[[sweep]]\nsizes = ["8 B"]',
-        'sweep[0].collectives: got nothing, expected a value; write e.g. collectives = ["all_reduce"]',
+        'sweep[0].collectives: got nothing, expected at least one collective; write e.g. collectives = ["all_reduce"]',
     ),
     "unknown collective": (
         LEAST.replace("all_reduce", "ALL-REDUCE"),
@@ -237,8 +256,8 @@ WRONG = {
         'sweep[0].backends: got "mpi", expected a list; write backends = ["mpi"]',
     ),
     "unknown backend": (
-        f'{LEAST}backends = ["peer"]',
-        f'sweep[0].backends[0]: got "peer", expected one of {BACKENDS}; ',
+        f'{LEAST}backends = ["peers"]',
+        f'sweep[0].backends[0]: got "peers", expected one of {BACKENDS}; ',
     ),
     "singular key": (
         f'{LEAST}dtype = ["int8"]',
@@ -297,7 +316,8 @@ WRONG = {
     "unknown topology": (
         f'{LEAST}topologies = ["first:0"]',
         'sweep[0].topologies[0]: got "first:0", expected one of world, host, rail, pairs, bisection, first:N, '
-        'first:doubling, every:K with numbers N and K from 1; write e.g. topologies = ["world"]',
+        "first:doubling, every:K with numbers N and K from 1, or groups of ranks such as 0-3;4-7; "
+        'write e.g. topologies = ["world"]',
     ),
     "pattern without its collective": (
         f'{LEAST}patterns = ["linear"]',

@@ -235,3 +235,51 @@ def test_in_place_the_root_of_a_scatter_must_keep_the_others_blocks() -> None:
     found = check.damage(buffers)
     assert found is not None
     assert (found.where, found.index, found.wrong) == ("sent", COUNT + 5, 1)
+
+
+def two_inputs() -> tuple[BoundCall, Check]:
+    """A reduction of two inputs in one send buffer, as a Python step that numpy does."""
+    layout = entry_named("reduce_local").collective.layout(COUNT, 1, 0)
+    dtype = DTYPES["int32"]
+    send, recv = HostMemory(dtype, layout.send), HostMemory(dtype, layout.recv)
+    buffers = Buffers(Region(send, 0, layout.send), Region(recv, 0, layout.recv))
+
+    def run(k: int) -> None:
+        np.add(send.array[:COUNT], send.array[COUNT:], out=recv.array)
+
+    check = Check(0, layout, Pattern(dtype, "sum", 2, 7))
+    check.prepare(buffers)
+    return BoundCall(buffers=[buffers], steps=Steps(no_step, run)), check
+
+
+def test_a_send_buffer_may_hold_several_inputs() -> None:
+    bound, check = two_inputs()
+    assert verdict(bound, check) is None
+    bound, check = two_inputs()
+    send = bound.buffers[0].send.memory
+    assert isinstance(send, HostMemory)
+    assert bound.steps is not None
+    right = bound.steps.run
+
+    def spoil(k: int) -> None:
+        right(k)
+        send.array[COUNT + 3] ^= 1
+
+    bound.steps = Steps(no_step, spoil)
+    found = check_case(bound, check, timed=False)
+    assert found is not None
+    assert (found.where, found.index, found.wrong) == ("sent", COUNT + 3, 1)
+
+
+def test_ranks_settle_between_the_calls_and_the_comparison() -> None:
+    bound, check = bound_case()
+    buffers = bound.buffers[0]
+    settled: list[int] = []
+
+    def arrive() -> None:
+        settled.append(1)
+        ctypes.memmove(buffers.recv.address, buffers.send.address, BYTES)
+
+    bound.run, bound.settle = call_list([]), arrive
+    assert check_case(bound, check, timed=False) is None
+    assert settled == [1]

@@ -14,6 +14,10 @@ DEFAULT = "default"
 TABLE = {
     "mpi": "collbench.backends.mpi:Mpi",
     "nccl": "collbench.backends.nccl:Nccl",
+    "mpi_cuda": "collbench.backends.mpi_cuda:MpiCuda",
+    "staged": "collbench.backends.staged:Staged",
+    "device": "collbench.backends.device:Device",
+    "peer": "collbench.backends.peer:Peer",
     "loopback": "collbench.backends.loopback:Loopback",
 }
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from collbench.collectives import Layout, collective_of
 from collbench.dtypes import DTYPES
 from collbench.plan import Case
 from collbench.world import World
+
+if TYPE_CHECKING:
+    from collbench.nccl_log import Choice
 
 CALL_LENGTH = 14  # address, mask, twelve words: the layout of kernels/call_loop.py, which imports numba
 STATUS = 0xFFFFFFFF
@@ -73,9 +76,10 @@ class DeviceTimes(Protocol):
 class BoundCall:
     """One case, ready to run on this rank: three call lists for the compiled loop, or three steps for Python's.
 
-    `buffers` holds one set for each rotation. `device_times` is there where the device's clock tells the time of a
-    sample; at most `most_samples` samples can then be read back at once. `close` frees what binding took, and may be
-    called only after the last call. `keep` holds what the calls' words point to.
+    `buffers` holds one set for each rotation, or several for each, one rotation's after the other's. `device_times` is
+    there where the device's clock tells the time of a sample; at most `most_samples` samples can then be read back at
+    once. `close` frees what binding took, and may be called only after the last call. `keep` holds what the calls'
+    words point to.
     """
 
     buffers: list[Buffers]
@@ -87,11 +91,17 @@ class BoundCall:
     most_samples: int = 1 << 16
     library_call: str = ""
     algorithm: str = ""
+    failure: str = ""
+    """What a status that is not 0 means, in words."""
     notes: tuple[str, ...] = ()
     prime: Callable[[], None] = lambda: None
     """What must have happened once before the first sample; collective over the group."""
+    settle: Callable[[], None] = lambda: None
+    """Bring the ranks together after a call that wrote another rank's memory, before that rank looks at it."""
     close: Callable[[], None] = lambda: None
     keep: tuple[object, ...] = ()
+    stream_sync_s: float | None = None
+    """Median cost of synchronising the stream, idle, before each operation; no part of its time."""
     operations: int = 1
     """How many operations one iteration makes (those of a captured graph)."""
     single: "BoundCall | None" = None
@@ -102,6 +112,10 @@ class Backend(ABC):
     """One library, opened for one group of ranks."""
 
     name: ClassVar[str]
+    on_device: ClassVar[bool] = False
+    """Whether its ranks have devices of their own."""
+    tells_choices: ClassVar[bool] = False
+    """Whether `overheard` may have something to say."""
     summary: ClassVar[str]
 
     @classmethod
@@ -129,13 +143,26 @@ class Backend(ABC):
         return ""
 
     @property
+    def device_number(self) -> int | None:
+        """Which of the visible devices this rank has; None for the host."""
+        return None
+
+    @property
+    def uuid(self) -> str:
+        """What tells the device from all others; empty for the host."""
+        return ""
+
+    @property
     def ranks_per_device(self) -> int | None:
         """The largest number of the group's ranks that have one device; None for the host."""
         return None
 
     @abstractmethod
     def refuse(self, case: Case) -> str | None:
-        """One sentence that says why the case cannot run; None if it can. The same answer on every rank."""
+        """One sentence that says why the case cannot run; None if it can.
+
+        Asked on all ranks of the group for the same case, so that it may ask around; the same answer on every rank.
+        """
 
     def layout(self, case: Case, count: int) -> Layout:
         """This rank's buffers for the case: the collective's, where the library does not ask for others in place."""
@@ -164,6 +191,17 @@ class Backend(ABC):
         `number` tells the groups that are made at once apart; ranks of none give None.
         """
         return None if group is None else type(self)(group)
+
+    def chosen(self, choice: "Choice | None") -> dict[str, object]:
+        """Columns that say what the library chose, after the case has run; collective over the group.
+
+        `choice` is what it told of the case's algorithm in a launch that nobody timed.
+        """
+        return {}
+
+    def overheard(self, case: Case, size_bytes: int, operate: Callable[[], None]) -> "Choice | None":
+        """What the library says that it chooses for the case while `operate` runs it once; collective."""
+        return None
 
     @abstractmethod
     def bind(self, case: Case, count: int, layout: Layout) -> BoundCall:

@@ -6,7 +6,7 @@ import os
 from functools import cache
 from typing import Any
 
-from collbench.backends.memory import GUARD_BYTES, Memory, Words, Wrong
+from collbench.backends.memory import GUARD_BYTES, HostMemory, Memory, Words, Wrong
 from collbench.dtypes import Dtype
 from collbench.errors import LibraryFailed
 from collbench.world import World
@@ -35,6 +35,15 @@ def driver_problem() -> str | None:
     return None
 
 
+def visible_devices() -> int:
+    """How many devices this process sees, by the driver alone; 0 where there is none to ask."""
+    if driver_problem() is not None:
+        return 0
+    count = ctypes.c_int()
+    ctypes.CDLL("libcuda.so.1").cuDeviceGetCount(ctypes.byref(count))
+    return count.value
+
+
 def device_index(world: World) -> int:
     """Which visible device is this rank's: by its number on the host, or the only one where each rank sees its own."""
     import cupy
@@ -42,6 +51,7 @@ def device_index(world: World) -> int:
     return world.local_rank % int(cupy.cuda.runtime.getDeviceCount())
 
 
+@cache
 def device_uuid(index: int) -> str:
     """What tells a device, or an instance of one (MIG), from every other, on this and any other host."""
     import cupy
@@ -64,6 +74,13 @@ def owners(world: World) -> dict[tuple[str, str], list[int]]:
     for rank, key in enumerate(world.all_gather((world.hosts[world.rank], uuid))):
         found.setdefault(key, []).append(rank)
     return found
+
+
+def alone_problem(world: World) -> str | None:
+    """One sentence that says why several ranks cannot talk to each other; None if they can."""
+    if world.size > 1 and world.comm is None:
+        return f"no MPI library could be loaded to bring the ranks together ({world.alone_because})"
+    return None
 
 
 def sharing_problem(world: World) -> str | None:
@@ -90,11 +107,20 @@ def free_bytes() -> int:
     return max(0, int(cupy.cuda.runtime.memGetInfo()[0]) - _HEADROOM_BYTES)
 
 
+@cache
 def device_name(index: int) -> str:
     """The device's model."""
     import cupy
 
     return str(cupy.cuda.runtime.getDeviceProperties(index)["name"].decode(errors="replace"))
+
+
+def driver_version() -> str:
+    """The version of CUDA that the driver has."""
+    import cupy
+
+    version = int(cupy.cuda.runtime.driverGetVersion())
+    return f"CUDA {version // 1000}.{version // 10 % 100}"
 
 
 class Driver:
@@ -138,6 +164,16 @@ class DeviceMemory(Memory):
     def address(self) -> int:
         return int(self._all.data.ptr) + GUARD_BYTES
 
+    @property
+    def array(self) -> Any:
+        """The data without the guards, as unsigned words; a cupy.ndarray."""
+        return self._part(0, self.length)
+
+    @property
+    def allocation(self) -> int:
+        """Where what was allocated begins: CUDA's handles for other processes know no other address."""
+        return int(self._all.data.ptr)
+
     def fill(self, start: int, length: int, words: Words, index: int, *, inverted: bool = False) -> None:
         from collbench.kernels import pattern_cuda
 
@@ -158,3 +194,12 @@ class DeviceMemory(Memory):
 
     def _part(self, start: int, length: int) -> Any:
         return self._all[self.guard + start : self.guard + start + length]
+
+
+class PinnedMemory(HostMemory):
+    """Page-locked memory of the host, taken from the driver directly and not from CuPy's pool."""
+
+    def _take(self, size_bytes: int, pages: str) -> Any:
+        import cupy
+
+        return cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(size_bytes), 0)

@@ -4,7 +4,7 @@ import ctypes
 
 from collbench.backends.base import NO_STATUS, Backend, BoundCall, Call, Steps, call_list, no_step
 from collbench.backends.memory import Buffers, HostMemory, Region
-from collbench.collectives import Layout, collective_of
+from collbench.collectives import Layout, collective_of, entry_named
 from collbench.dtypes import DTYPES
 from collbench.plan import Case
 from collbench.world import World
@@ -33,6 +33,8 @@ class Loopback(Backend):
         return "libc memmove"
 
     def refuse(self, case: Case) -> str | None:
+        if entry_named(case.collective).collective.is_kernel:
+            return f"{case.collective} is a kernel of the device backend"
         if case.call != "blocking":
             return f"call {case.call}: loopback has blocking only"
         if case.mode not in ("latency", "throughput"):

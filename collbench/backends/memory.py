@@ -3,12 +3,14 @@
 import contextlib
 import mmap
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collbench.collectives.base import Layout
 from collbench.dtypes import Dtype
 
 GUARD_BYTES = 4096
@@ -61,14 +63,19 @@ class HostMemory(Memory):
 
     def __init__(self, dtype: Dtype, length: int, pages: str = "default") -> None:
         super().__init__(dtype, length)
-        size = 2 * GUARD_BYTES + length * dtype.itemsize
+        elements = length + 2 * self.guard
+        self._taken: Any = self._take(elements * dtype.itemsize, pages)
+        self._all: NDArray[Any] = np.frombuffer(self._taken, np.dtype(dtype.view), elements)
+
+    def _take(self, size_bytes: int, pages: str) -> Any:
+        """Allocate; anything that numpy takes for a buffer."""
         # MAP_PRIVATE: Python's default is a shared mapping, which the kernel never backs with huge pages.
-        self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        taken = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if pages == "huge":
-            self._map.madvise(mmap.MADV_HUGEPAGE)
+            taken.madvise(mmap.MADV_HUGEPAGE)
         elif pages == "small":
-            self._map.madvise(mmap.MADV_NOHUGEPAGE)
-        self._all: NDArray[Any] = np.frombuffer(self._map, np.dtype(dtype.view))
+            taken.madvise(mmap.MADV_NOHUGEPAGE)
+        return taken
 
     @property
     def array(self) -> NDArray[Any]:
@@ -95,9 +102,11 @@ class HostMemory(Memory):
 
     def close(self) -> None:
         self._all = np.empty(0, self._all.dtype)
-        # A binding that still has an array over the mapping keeps it; it goes with the last of them.
-        with contextlib.suppress(BufferError):
-            self._map.close()
+        taken, self._taken = self._taken, None
+        if isinstance(taken, mmap.mmap):
+            # A binding that still has an array over the mapping keeps it; it goes with the last of them.
+            with contextlib.suppress(BufferError):
+                taken.close()
 
     def _part(self, start: int, length: int) -> NDArray[Any]:
         return self._all[self.guard + start : self.guard + start + length]
@@ -138,3 +147,14 @@ class Buffers:
         """Free them."""
         for memory in self.memories:
             memory.close()
+
+
+def buffers_of(placement: str, layout: Layout, dtype: Dtype, take: Callable[[Dtype, int], Memory]) -> Buffers:
+    """Make one set of buffers for a placement: two memories, or one with both regions in it."""
+    if placement == "in_place":
+        memory = take(dtype, layout.in_place_length)
+        return Buffers(
+            Region(memory, layout.in_place_send, layout.send), Region(memory, layout.in_place_recv, layout.recv)
+        )
+    send, recv = take(dtype, layout.send), take(dtype, layout.recv)
+    return Buffers(Region(send, 0, layout.send), Region(recv, 0, layout.recv))

@@ -2,8 +2,8 @@
 
 import ctypes
 import importlib.util
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from collbench.backends import mpi_python
 from collbench.backends.base import Backend, BoundCall, Call, call_list
 from collbench.backends.meeting import meeting_calls, meeting_step, mpi_address, need_mpi, no_status
-from collbench.backends.memory import Buffers, HostMemory, Region
+from collbench.backends.memory import Buffers, HostMemory, Region, buffers_of
 from collbench.collectives import Entry, Layout, Part, collective_of, entry_named, parts
 from collbench.dtypes import DTYPES
 from collbench.errors import LibraryFailed
@@ -27,6 +27,19 @@ _TYPES = {
 _OPERATIONS = {"sum": "SUM", "prod": "PROD", "min": "MIN", "max": "MAX"}
 _MOST_COUNT = 2**31 - 1
 _TAG = 77
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Calls before and after those of MPI, and the same as steps of Python."""
+
+    before: tuple[Call, ...] = ()
+    after: tuple[Call, ...] = ()
+    first: Callable[[], object] | None = None
+    last: Callable[[], object] | None = None
+
+
+NO_STAGING = Staging()
 
 
 class Mpi(Backend):
@@ -63,6 +76,8 @@ class Mpi(Backend):
 
     def refuse(self, case: Case) -> str | None:
         entry = entry_named(case.collective)
+        if entry.collective.is_kernel:
+            return f"{case.collective} is a kernel of the device backend"
         if not entry.mpi:
             return f"MPI has no {case.collective}"
         if case.buffer != "plain":
@@ -99,14 +114,18 @@ class Mpi(Backend):
         self._comm.Free()
 
     def _allocate(self, case: Case, layout: Layout) -> Buffers:
-        dtype = DTYPES[case.dtype]
-        if case.placement == "in_place":
-            memory = HostMemory(dtype, layout.in_place_length, case.pages)
-            return Buffers(
-                Region(memory, layout.in_place_send, layout.send), Region(memory, layout.in_place_recv, layout.recv)
-            )
-        send, recv = HostMemory(dtype, layout.send, case.pages), HostMemory(dtype, layout.recv, case.pages)
-        return Buffers(Region(send, 0, layout.send), Region(recv, 0, layout.recv))
+        """One set of buffers, of the memory that the case is about."""
+        return buffers_of(
+            case.placement, layout, DTYPES[case.dtype], lambda dtype, length: HostMemory(dtype, length, case.pages)
+        )
+
+    def _seen(self, case: Case, layout: Layout, buffers: Buffers) -> Buffers:
+        """The buffers that MPI gets for this set."""
+        return buffers
+
+    def _staging(self, layout: Layout, buffers: Buffers, seen: Buffers) -> "Staging":
+        """What goes before and after the calls of MPI, as part of the operation."""
+        return NO_STAGING
 
     def _parts(self, case: Case, signature: str) -> tuple[Part, ...]:
         collective = entry_named(case.collective).collective
@@ -119,10 +138,15 @@ class Mpi(Backend):
         sets: list[Buffers | None] = [*buffers] or [None]
         requests = np.zeros(len(sets) * self._request_bytes, np.uint8)
         run, finish = [], []
+        seen_sets: list[Buffers | None] = []
         for k, one in enumerate(sets):
-            words = self._words(case, count, one, displacements)
+            seen = None if one is None else self._seen(case, layout, one)
+            staging = NO_STAGING if one is None or seen is None else self._staging(layout, one, seen)
+            words = self._words(case, count, seen, displacements)
             request = int(requests.ctypes.data) + k * self._request_bytes
             begin, end = self._rotation(case, calls, words, request)
+            begin, end = [*staging.before, *begin], [*end, *staging.after]
+            seen_sets.append(seen)
             # Back to back, an operation ends before the next one begins; alone, its end is timed apart.
             run.append(begin + end if case.mode == "throughput" else begin)
             finish.append([] if case.mode == "throughput" else end)
@@ -140,7 +164,7 @@ class Mpi(Backend):
             finish=call_list(*finish),
             buffers=buffers,
             close=close,
-            keep=(requests, *displacements.values()),
+            keep=(requests, seen_sets, *displacements.values()),
         )
 
     def _rotation(
@@ -191,7 +215,8 @@ class Mpi(Backend):
 
     def _python(self, case: Case, count: int, layout: Layout, buffers: list[Buffers]) -> BoundCall:
         """The same case through mpi4py."""
-        sets: list[Buffers | None] = [*buffers] or [None]
+        seen = [self._seen(case, layout, one) for one in buffers]
+        sets: list[Buffers | None] = [*seen] or [None]
         rotations = [
             [
                 (getattr(self._comm, _method(part, case.call)), [values[word] for word in part.arguments])
@@ -201,13 +226,17 @@ class Mpi(Backend):
         ]
         meet = meeting_step(self.group, case.sync)
         steps, free = mpi_python.steps(rotations, meet, case.call, case.mode)
+        staging = [self._staging(layout, one, its) for one, its in zip(buffers, seen, strict=True)]
+        steps = mpi_python.staged(
+            steps, [one.first for one in staging], [one.last for one in staging], whole=case.mode == "throughput"
+        )
 
         def close() -> None:
             free()
             for one in buffers:
                 one.close()
 
-        return BoundCall(buffers=buffers, steps=steps, close=close)
+        return BoundCall(buffers=buffers, steps=steps, close=close, keep=(seen,))
 
     def _values(self, case: Case, count: int, layout: Layout, buffers: Buffers | None) -> dict[str, Any]:
         """The arguments of mpi4py's methods, buffer specifications made beforehand."""
@@ -223,8 +252,8 @@ class Mpi(Backend):
 
     def _specification(self, case: Case, region: Region, count: int, counts: tuple[int, ...]) -> list[Any]:
         """mpi4py hands an explicit count on to MPI as it is: that of one block where the buffer has several."""
-        assert isinstance(region.memory, HostMemory)
-        array = region.memory.array[region.start : region.start + region.length]
+        whole: Any = region.memory
+        array = whole.array[region.start : region.start + region.length]
         if counts:
             return [array, list(counts), [0, *accumulate(counts)][:-1], self._type(case)]
         return [array, count, self._type(case)]

@@ -37,6 +37,26 @@ def steps(rotations: list[Calls], meet: Step, call: str, mode: str) -> tuple[Ste
     return Steps(meet, run, wait), free
 
 
+def staged(
+    steps: Steps, first: list[Callable[[], object] | None], last: list[Callable[[], object] | None], *, whole: bool
+) -> Steps:
+    """Put each rotation's own work before and after the operation; `whole`: all of it is in `run`."""
+    if not any(first) and not any(last):
+        return steps
+
+    def before(k: int) -> None:
+        if (work := first[k % len(first)]) is not None:
+            work()
+
+    def after(k: int) -> None:
+        if (work := last[k % len(last)]) is not None:
+            work()
+
+    if whole:
+        return Steps(steps.meet, _both(_both(before, steps.run), after), steps.finish)
+    return Steps(steps.meet, _both(before, steps.run), _both(steps.finish, after))
+
+
 def _one_after_the_other(rotations: list[Calls]) -> Step:
     """Blocking calls; the usual case of one call and one buffer set pays for nothing more."""
     bound = [[partial(method, *arguments) for method, arguments in calls] for calls in rotations]

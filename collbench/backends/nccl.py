@@ -1,17 +1,20 @@
 """NCCL on CUDA devices: communicators by CuPy, calls by address on the libnccl that CuPy loaded."""
 
 import ctypes
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from collbench.backends.base import Backend, BoundCall, Call
-from collbench.backends.cuda import DeviceMemory, driver_problem, owners, sharing_problem
+from collbench.backends.cuda import DeviceMemory, alone_problem, driver_problem, owners, sharing_problem
 from collbench.backends.memory import Buffers, Memory
 from collbench.backends.on_stream import Made, OnStream, Operation
+from collbench.backends.sharing import Shared
 from collbench.collectives import GROUPED, Entry, Layout, Part, collective_of, entry_named, parts
 from collbench.dtypes import DTYPES, Dtype
 from collbench.errors import LibraryFailed
+from collbench.nccl_log import Choice, Log, Setup, choice_of, merge, read_choices, read_setup
 from collbench.plan import Case
 from collbench.world import World
 
@@ -37,6 +40,7 @@ class Nccl(OnStream):
     """
 
     name = "nccl"
+    tells_choices = True
     summary = "NCCL on CUDA devices, one rank each (through CuPy)"
 
     @classmethod
@@ -45,8 +49,8 @@ class Nccl(OnStream):
 
     @classmethod
     def misfit(cls, world: World) -> str | None:
-        if world.size > 1 and world.comm is None:
-            return f"no MPI library could be loaded to bring the ranks together ({world.alone_because})"
+        if (problem := alone_problem(world)) is not None:
+            return problem
         first = world.first_problem(_nccl_problem(world))
         return first[1] if first else sharing_problem(world)
 
@@ -55,6 +59,9 @@ class Nccl(OnStream):
 
         self._nccl = nccl
         super().__init__(group)
+        self._log = Log.of_this_process(os.environ, os.getpid())
+        self._log.mark()  # what other communicators said is not about this one
+        self._read: tuple[int, Setup] = (-1, Setup())
         self.sharers = max(map(len, owners(group).values()))
         if parent is None:
             identity = group.from_root(nccl.get_unique_id)
@@ -121,7 +128,9 @@ class Nccl(OnStream):
             return super().memory(case, dtype, length)
         return NcclMemory(dtype, length, self._verifying, self._functions)
 
-    def make(self, case: Case, count: int, layout: Layout, buffers: list[Buffers]) -> Made:
+    def make(
+        self, case: Case, count: int, layout: Layout, buffers: list[Buffers], shared: Shared | None = None
+    ) -> Made:
         entry = entry_named(case.collective)
         role = entry.collective.role(self.group.rank, self.group.size)
         grouped = entry.nccl == GROUPED or not self._has_all(entry, case.caller)
@@ -154,6 +163,27 @@ class Nccl(OnStream):
 
         bound.prime, bound.close = register, deregister
         return bound
+
+    def chosen(self, choice: Choice | None) -> dict[str, object]:
+        setup = merge(self.group.all_gather(self._setup()))
+        found: dict[str, object] = {"transport": setup.transport(choice) or None, "channels": setup.channels}
+        if choice is not None:
+            found |= {"algorithm": choice.algorithm, "protocol": choice.protocol or None}
+            found["channels"] = choice.channels or setup.channels
+        return found
+
+    def overheard(self, case: Case, size_bytes: int, operate: Callable[[], None]) -> Choice | None:
+        self._log.mark()
+        operate()
+        own = choice_of(read_choices(self._log.text()), case.collective, size_bytes, self.group.size)
+        return next((one for one in self.group.all_gather(own) if one is not None), None)
+
+    def _setup(self) -> Setup:
+        """What this rank's log says of the communicator; read again only when there is more of it."""
+        size = self._log.size()
+        if size != self._read[0]:
+            self._read = size, read_setup(self._log.text())
+        return self._read[1]
 
     def poll(self) -> str | None:
         status = ctypes.c_int()
@@ -204,9 +234,7 @@ class Nccl(OnStream):
             "stream": self._stream.ptr,
         }
 
-    def _exchange(
-        self, case: Case, count: int, layout: Layout, one: Buffers
-    ) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def _exchange(self, case: Case, count: int, layout: Layout, one: Buffers) -> Iterator[tuple[str, tuple[int, ...]]]:
         """The collective as a group of sends and receives: who gets what stands in the ranks' layouts."""
         rank, size = self.group.rank, self.group.size
         collective = collective_of(case.collective, case.pattern, size)

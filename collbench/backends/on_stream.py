@@ -1,25 +1,28 @@
-"""What all backends share whose operations are queued on a CUDA stream: how they are held, timed, captured, finished."""
+"""What backends share whose operations are queued on a CUDA stream: how they are held, timed, captured and finished."""
 
 import ctypes
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collbench.backends.base import NO_STATUS, STATUS, Backend, BoundCall, Call, CallList, Steps, call_list
-from collbench.backends.cuda import DeviceMemory, Driver, device_index, device_name, free_bytes
+from collbench.backends.cuda import DeviceMemory, Driver, device_index, device_name, device_uuid, free_bytes
 from collbench.backends.meeting import meeting_calls, meeting_step
 from collbench.backends.memory import GUARD_BYTES, Buffers, Memory, Region
+from collbench.backends.sharing import Shared
 from collbench.collectives import Layout
 from collbench.dtypes import DTYPES, Dtype
 from collbench.errors import LibraryFailed
 from collbench.plan import Case
 from collbench.units import about
 from collbench.world import World
+
+T = TypeVar("T")
 
 _EVENTS = 64
 """Pairs of events that the samples of a block rotate over; each is read once the block has ended."""
@@ -47,6 +50,10 @@ class Made:
     algorithm: str = ""
     verdict: Call | None = None
     """A call that says after each sample whether the device went wrong: not 0 where it did."""
+    failure: str = ""
+    """What the verdict means where it is not 0, in words."""
+    may_hold: bool = True
+    """Whether the stream may be held: not where a call waits for the device before it returns."""
     close: Callable[[], None] = field(default=lambda: None)
 
 
@@ -58,6 +65,8 @@ class OnStream(Backend):
     throughput  Operations back to back between two readings of the host's clock.
     graph       Some operations in a row, captured once, launched as one; held and timed as in latency.
     """
+
+    on_device = True
 
     def __init__(self, group: World) -> None:
         import cupy
@@ -96,15 +105,37 @@ class OnStream(Backend):
     def device(self) -> str:
         return device_name(self._device)
 
+    @property
+    def device_number(self) -> int | None:
+        return self._device
+
+    @property
+    def uuid(self) -> str:
+        return device_uuid(self._device)
+
     @abstractmethod
-    def make(self, case: Case, count: int, layout: Layout, buffers: list[Buffers]) -> Made:
-        """Make the case's operation for each set of buffers."""
+    def make(
+        self, case: Case, count: int, layout: Layout, buffers: list[Buffers], shared: Shared | None = None
+    ) -> Made:
+        """Make the case's operation for each rotation; `shared` is what `exchange` gave."""
+
+    def exchanges(self, case: Case) -> bool:
+        """Whether the ranks tell each other addresses when they bind the case."""
+        return False
+
+    def exchange(self, case: Case, layout: Layout, buffers: list[Buffers]) -> Shared:
+        """Let other ranks map what they need of this rank's memory; collective, and fails on all ranks or none."""
+        raise NotImplementedError
 
     def memory_bytes(self, case: Case, layout: Layout) -> int:
         return 0  # its buffers are the device's
 
+    def device_bytes(self, case: Case, layout: Layout) -> int:
+        """Bytes of device memory that binding the case takes on this rank."""
+        return super().memory_bytes(case, layout)
+
     def lacks(self, case: Case, layout: Layout) -> str | None:
-        need = super().memory_bytes(case, layout) * max(1, self.group.ranks_per_device)
+        need = self.device_bytes(case, layout) * max(1, self.group.ranks_per_device)
         free = free_bytes()
         if need <= free:
             return None
@@ -119,24 +150,30 @@ class OnStream(Backend):
         return None
 
     def bind(self, case: Case, count: int, layout: Layout) -> BoundCall:
-        buffers = [self.allocate(case, layout) for _ in range(case.buffers)]
-        try:
-            made = self.make(case, count, layout, buffers)
-            bound = BoundCall(buffers=buffers, library_call=made.library_call, algorithm=made.algorithm)
-            if case.mode != "graph":
-                self._bind_queued(bound, case, made, made.operations)
-        except BaseException:
+        # Ranks that exchange addresses must hear of a rank that failed before they wait for it.
+        agree = self.group.all_or_none if self.exchanges(case) else _alone
+        buffers: list[Buffers] = []
+        shared: Shared | None = None
+
+        def release() -> None:
+            if shared is not None:
+                shared.close()
             for one in buffers:
                 one.close()
+
+        try:
+            buffers = agree(lambda: [one for _ in range(case.buffers) for one in self.allocate(case, layout)])
+            if self.exchanges(case):
+                shared = self.exchange(case, layout, buffers)
+            made, bound = agree(lambda: self._bound(case, count, layout, buffers, shared))
+        except BaseException:
+            release()
             raise
-        held = bound.close
 
         def close() -> None:
             self._stream.synchronize()
-            held()
             made.close()
-            for one in buffers:
-                one.close()
+            release()
 
         def prime() -> None:
             # A first call loads kernels and sets up connections, which may wait for the whole device: on a stream that
@@ -149,25 +186,43 @@ class OnStream(Backend):
 
         bound.prime, bound.close = prime, close
         bound.keep = (*bound.keep, self._flag, [operation.keep for operation in made.operations])
+        if shared is not None:
+            bound.settle = shared.meet
         return bound
+
+    def _bound(
+        self, case: Case, count: int, layout: Layout, buffers: list[Buffers], shared: Shared | None
+    ) -> tuple[Made, BoundCall]:
+        made = self.make(case, count, layout, buffers, shared)
+        bound = BoundCall(
+            buffers=buffers, library_call=made.library_call, algorithm=made.algorithm, failure=made.failure
+        )
+        if case.mode != "graph":
+            self._bind_queued(bound, case, made, made.operations)
+        return made, bound
 
     def close(self) -> None:
         self._stream.synchronize()
 
-    def allocate(self, case: Case, layout: Layout) -> Buffers:
-        """One set of buffers on the device."""
+    def allocate(self, case: Case, layout: Layout) -> list[Buffers]:
+        """The buffers of one rotation: one set, on the device."""
         dtype = DTYPES[case.dtype]
         if case.placement == "in_place":
             memory = self.memory(case, dtype, layout.in_place_length)
-            return Buffers(
-                Region(memory, layout.in_place_send, layout.send), Region(memory, layout.in_place_recv, layout.recv)
-            )
-        send, recv = self.memory(case, dtype, layout.send), self.memory(case, dtype, layout.recv)
-        return Buffers(Region(send, 0, layout.send), Region(recv, 0, layout.recv))
+            send = Region(memory, layout.in_place_send, layout.send)
+            return [Buffers(send, Region(memory, layout.in_place_recv, layout.recv))]
+        sent, received = self.memory(case, dtype, layout.send), self.memory(case, dtype, layout.recv)
+        return [Buffers(Region(sent, 0, layout.send), Region(received, 0, layout.recv))]
 
     def memory(self, case: Case, dtype: Dtype, length: int) -> Memory:
         """Memory of the kind that the case asks for."""
         return DeviceMemory(dtype, length, self._verifying)
+
+    def _launched(self, kernel: Any, blocks: int, arguments: Sequence[Any]) -> Operation:
+        """One launch of a kernel of our own (kernels/launch_cuda.py)."""
+        words, keep = kernel.words(blocks, arguments, self._stream.ptr)
+        launch = Call(self._driver.address("cuLaunchKernel"), words)
+        return Operation([launch], [lambda: kernel.launch(blocks, arguments, self._stream)], keep=(keep,))
 
     def _bind_graphs(self, bound: BoundCall, case: Case, made: Made) -> None:
         """Capture the operations that one launch makes, and for verification each set's own."""
@@ -184,7 +239,7 @@ class OnStream(Backend):
         if case.mode != "throughput":
             timer = _Events(self._cupy, math.ceil(_EVENTS / len(operations)) * len(operations))
             bound.device_times, bound.most_samples = timer.read, timer.pairs
-            if not self._can_hold:
+            if not self._holds(made):
                 bound.notes = ("stream_not_held",)
         if case.caller == "compiled":
             bound.meet, bound.run, bound.finish = self._lists(case, made, operations, timer)
@@ -205,7 +260,7 @@ class OnStream(Backend):
                 calls.append(Call(self._memset, (self._flag_address, _RELEASED, 4), NO_STATUS))
             run.append(calls)
         meet = meeting_calls(self.group, case.sync)
-        if timer and self._can_hold:
+        if timer and self._holds(made):
             wait = Call(self._driver.address("cuStreamWaitValue32_v2"), self._wait_words())
             meet = [Call(self._memset, (self._flag_address, 0, 4), NO_STATUS), wait, *meet]
         finish = [Call(self._driver.address("cuStreamSynchronize"), (self._stream.ptr,))]
@@ -216,7 +271,7 @@ class OnStream(Backend):
     def _steps(self, case: Case, made: Made, operations: list[Operation], timer: "_Events | None") -> Steps:
         """The same through CuPy."""
         rotations, stream, flag = len(operations), self._stream, self._flag
-        together, verdict = meeting_step(self.group, case.sync), made.verdict
+        together, verdict, holds = meeting_step(self.group, case.sync), made.verdict, self._holds(made)
 
         def operate(k: int) -> None:
             for call in operations[k % rotations].python:
@@ -232,7 +287,7 @@ class OnStream(Backend):
         events = timer
 
         def meet(k: int) -> None:
-            if self._can_hold:
+            if holds:
                 flag[0] = 0
                 self._wait_for_flag()
             together(k)
@@ -244,6 +299,9 @@ class OnStream(Backend):
             flag[0] = _RELEASED
 
         return Steps(meet, run, finish)
+
+    def _holds(self, made: Made) -> bool:
+        return self._can_hold and made.may_hold
 
     def _captured(self, operations: list[Operation], caller: str) -> Operation:
         """Several operations in a row as a graph; none of them runs here."""
@@ -278,6 +336,10 @@ class OnStream(Backend):
     def _wait_for_flag(self) -> int:
         """Queue a wait for the flag; the status, by which a device says that it cannot."""
         return self._driver.call("cuStreamWaitValue32_v2", *self._wait_words())
+
+
+def _alone(work: Callable[[], T]) -> T:
+    return work()
 
 
 def invoke(call: Call) -> int:

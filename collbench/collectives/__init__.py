@@ -16,9 +16,13 @@ from collbench.collectives.all_to_all_v import AllToAllV
 from collbench.collectives.barrier import Barrier
 from collbench.collectives.base import Collective, Layout, Piece, Shape
 from collbench.collectives.broadcast import Broadcast
+from collbench.collectives.copy import Copy
 from collbench.collectives.gather import Gather
+from collbench.collectives.host_copy import HostCopy
+from collbench.collectives.peer_copy import PeerCopy
 from collbench.collectives.ping_pong import PingPong
 from collbench.collectives.reduce import Reduce
+from collbench.collectives.reduce_local import ReduceLocal
 from collbench.collectives.reduce_scatter import ReduceScatter
 from collbench.collectives.scan import Scan
 from collbench.collectives.scatter import Scatter
@@ -134,6 +138,11 @@ TABLE = {
         ),
         Entry(Scan(), mpi="Scan send recv count dtype op comm", python="Scan send recv op"),
         Entry(Barrier(), mpi="Barrier comm", python="Barrier"),
+        # Kernels: points of a sweep like collectives, run by the device backend alone.
+        Entry(Copy()),
+        Entry(HostCopy()),
+        Entry(PeerCopy()),
+        Entry(ReduceLocal()),
     )
 }
 
@@ -163,8 +172,13 @@ def parts(signature: str, role: int | None) -> tuple[Part, ...]:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all collectives."""
-    return tuple(TABLE)
+    """The names of all collectives; not those of the kernels."""
+    return tuple(name for name, entry in TABLE.items() if not entry.collective.is_kernel)
+
+
+def kernel_names() -> tuple[str, ...]:
+    """The names of the kernels that are measured like collectives."""
+    return tuple(name for name, entry in TABLE.items() if entry.collective.is_kernel)
 
 
 def entry_named(name: str) -> Entry:
@@ -186,6 +200,7 @@ __all__ = [
     "Shape",
     "collective_of",
     "entry_named",
+    "kernel_names",
     "names",
     "parts",
 ]

@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+from collbench.errors import CannotRun
+
 WHOLE = -1
 
 
@@ -30,12 +32,14 @@ class Layout:
 
     Out of place: a send buffer of `send` elements and a receive buffer of `recv` elements. In place: one buffer of
     max(in_place_send + send, in_place_recv + recv) elements with both regions in it. `expected` covers the receive
-    region. `sent` are the elements sent to each rank and `received` those that come from each (all_to_all_v only).
+    region. `inputs` says what the send region holds; where it is empty, that is the rank's own contribution. `sent` are
+    the elements sent to each rank and `received` those that come from each (all_to_all_v only).
     """
 
     send: int
     recv: int
     expected: tuple[Piece, ...]
+    inputs: tuple[Piece, ...] = ()
     send_stays: bool = False
     """In place too, the whole send region must be as it was afterwards (out of place it always must)."""
     in_place_send: int = 0
@@ -65,8 +69,12 @@ class Collective(ABC):
     rooted: ClassVar[bool] = False
     has_data: ClassVar[bool] = True
     has_patterns: ClassVar[bool] = False
+    is_kernel: ClassVar[bool] = False
+    """One of our own device kernels: a point of a sweep like any other, that no library has."""
+    ways: ClassVar[tuple[str, ...]] = ()
+    """How the work may be done: what a case's pattern may be; the first is the default."""
     least_ranks: ClassVar[int] = 1
-    timed_ranks: ClassVar[int] = WHOLE
+    timed_ranks: int = WHOLE
     """How many of the group's first ranks give the sample; WHOLE for all of them."""
     operations_per_iteration: ClassVar[int] = 1
     """By how many the measured duration is divided (2 for a round trip)."""
@@ -75,6 +83,10 @@ class Collective(ABC):
     def spread(self, pattern: str, ranks: int) -> "Collective":
         """The collective for one pattern of who sends how much to whom; only those with patterns differ from self."""
         return self
+
+    def contributors(self, ranks: int) -> int:
+        """How many contributions a reduction is over."""
+        return ranks
 
     def role(self, rank: int, ranks: int) -> int | None:
         """Which calls of a signature with several roles this rank makes; None for none of them."""
@@ -91,6 +103,27 @@ class Collective(ABC):
     @abstractmethod
     def bus_factor(self, ranks: int) -> float | None:
         """busbw / algbw, derived in the class's docstring; None where the collective has no bus bandwidth."""
+
+
+class Kernel(Collective):
+    """What the `device` backend runs: each rank works alone on its own device, or one writes to another's."""
+
+    is_kernel = True
+    has_in_place = False
+
+    def __init__(self, way: str = "") -> None:
+        self.way = way or next(iter(self.ways), "")
+
+    def spread(self, pattern: str, ranks: int) -> "Kernel":
+        if not pattern or pattern == self.way:
+            return self
+        if pattern not in self.ways:
+            expected = f"one of {', '.join(self.ways)}" if self.ways else "none"
+            raise CannotRun(f"way: got {pattern!r} for {self.name}, expected {expected}")
+        return type(self)(pattern)
+
+    def shape(self, requested_bytes: int, itemsize: int, ranks: int) -> Shape:
+        return vector_shape(requested_bytes, itemsize)
 
 
 def vector_shape(requested_bytes: int, itemsize: int) -> Shape:

@@ -4,7 +4,7 @@ import json
 import sys
 from dataclasses import asdict
 
-from collbench.doctor import noise
+from collbench.doctor import gpu, noise
 from collbench.start import start_world, stop_world
 from collbench.watchdog import Watchdog, block_signals
 
@@ -21,10 +21,21 @@ def doctor(seconds: float, as_json: bool) -> int:
     watchdog.rank = world.rank
     watchdog.enter("noise", seconds + _START_TIMEOUT_S)
     ranks = noise.measure(world, seconds)
-    found = noise.findings(ranks)
+    watchdog.enter("gpu", _START_TIMEOUT_S)
+    devices, links = gpu.measure(world)
+    found = [*noise.findings(ranks), *gpu.findings(devices, links)]
     if world.rank == 0:
         if as_json:
-            print(json.dumps({"findings": [asdict(one) for one in found], "ranks": [asdict(one) for one in ranks]}))
+            print(
+                json.dumps(
+                    {
+                        "findings": [asdict(one) for one in found],
+                        "ranks": [asdict(one) for one in ranks],
+                        "devices": [asdict(one) for one in devices],
+                        "device_links": links,
+                    }
+                )
+            )
         else:
             print("\n".join([*noise.table(ranks), "", *(one.text() for one in found)]))
         sys.stdout.flush()

@@ -89,9 +89,10 @@ def test_ranks_that_would_share_a_device_are_refused_with_their_numbers(tmp_path
     assert "the same device" in done.out
 
 
-SKIPPED_SYNCHRONISATION = """
+DAMAGED = """
 import sys
-from collbench.backends.base import call_list
+import numpy as np
+from collbench.backends.base import Call, call_list
 from collbench.backends.nccl import Nccl
 from collbench.dtypes import DTYPES
 from collbench.pattern import Pattern
@@ -108,14 +109,24 @@ layout = backend.layout(case, 1024)
 bound = backend.bind(case, 1024, layout)
 check = Check(world.rank, layout, Pattern(DTYPES["float32"], "sum", world.size, 3))
 assert check_case(bound, check, timed=False) is None  # and what verification allocates is there
+_RELEASED = 1
+driver = backend._driver
+run = bound.run.reshape(-1, 14)
+if sys.argv[1] == "count":  # one element less than there is
+    run[0, 4] -= 1
+if sys.argv[1] == "swap" and world.rank == 1:  # another rank's place: the buffer shifted by an element
+    run[0, 3] += 4
+if sys.argv[1] == "modify" and world.rank == 0:  # the send buffer is written to
+    write = Call(driver.address("cuMemsetD8Async"), (bound.buffers[0].send.address + 8, 77, 1, backend._stream.ptr))
+    bound.run = np.concatenate([bound.run, call_list([write])], axis=1)
 if sys.argv[1] == "skip":
     # The operation is queued behind a wait, so that it is certain to be under way still when nobody waits for it.
     backend._flag[0] = 0
     assert backend._wait_for_flag() == 0
     bound.finish = call_list()
 damage = check_case(bound, check, timed=False)
-backend._flag[0] = 1
-print("DAMAGE" if damage else "CLEAN", damage.on(world.rank) if damage else "")
+backend._flag[0] = _RELEASED
+print(f"{'DAMAGE' if damage else 'CLEAN'} on rank {world.rank}", damage.on(world.rank) if damage else "")
 world.all_gather(0)
 bound.close()
 backend.close()
@@ -123,10 +134,15 @@ stop_world(world)
 """
 
 
-@pytest.mark.parametrize(("finish", "said"), [("keep", "CLEAN"), ("skip", "DAMAGE")])
-def test_a_skipped_stream_synchronisation_is_seen(finish: str, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("damage", "ranks"), [("none", ()), ("skip", (0, 1)), ("count", (0, 1)), ("swap", (1,)), ("modify", (0,))]
+)
+def test_damage_is_seen(damage: str, ranks: tuple[int, ...], tmp_path: Path) -> None:
+    """A skipped synchronisation of the stream, a wrong count, data in another's place, a send buffer that changes."""
     needs(2)
     program = tmp_path / "program.py"
-    program.write_text(SKIPPED_SYNCHRONISATION)
-    done = launching.mpirun(2, [sys.executable, program, finish], timeout=60).expect(0)
-    assert done.out.count(said) == 2
+    program.write_text(DAMAGED)
+    done = launching.mpirun(2, [sys.executable, program, damage], timeout=60).expect(0)
+    assert done.out.count("DAMAGE") + done.out.count("CLEAN") == 2
+    for rank in range(2):
+        assert f"{'DAMAGE' if rank in ranks else 'CLEAN'} on rank {rank}" in done.out

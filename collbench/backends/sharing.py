@@ -1,0 +1,106 @@
+"""Device memory that ranks of one host map into each other's address space, by CUDA's handles between processes (IPC).
+
+CUDA's rules (runtime API, "Interprocess communication"): a handle is of a whole allocation by cudaMalloc; the process
+that made it may not open it; it may be opened for a device that the process does not see; and the memory may be freed
+only after all others have unmapped it.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from collbench.world import World
+
+
+class Shared:
+    """This rank's allocations as others see them, and theirs as this rank sees them.
+
+    `addresses[rank]` are where that rank's allocations begin, in the order in which it listed them, for the ranks in
+    `wanted` and this one. Making and closing it are collective: all ranks succeed, or all raise Agreed.
+    """
+
+    def __init__(self, group: World, allocations: Sequence[int], wanted: Iterable[int]) -> None:
+        from cupy.cuda import runtime
+
+        self._group = group
+        self._opened: list[int] = []
+        others = [rank for rank in wanted if rank != group.rank]
+        handles = group.all_gather(
+            group.all_or_none(lambda: [runtime.ipcGetMemHandle(allocation) for allocation in allocations])
+        )
+        self.addresses = {group.rank: tuple(allocations)}
+
+        def open_all() -> None:
+            for rank in others:
+                self.addresses[rank] = tuple(self._open(handle) for handle in handles[rank])
+
+        try:
+            group.all_or_none(open_all)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, handle: bytes) -> int:
+        from cupy.cuda import runtime
+
+        self._opened.append(int(runtime.ipcOpenMemHandle(handle)))
+        return self._opened[-1]
+
+    def meet(self) -> None:
+        """Wait for all ranks."""
+        self._group.all_gather(None)
+
+    def close(self) -> None:
+        """Unmap the others' memory, and return when they have unmapped this rank's. This rank must not use it now."""
+        from cupy.cuda import runtime
+
+        for address in self._opened:
+            runtime.ipcCloseMemHandle(address)
+        self._opened.clear()
+        self.meet()
+
+
+def sharing_refused(group: World, pairs: Iterable[tuple[int, int]]) -> str | None:
+    """One sentence that says which two ranks cannot reach each other's memory; collective, the same on every rank.
+
+    Of each pair the first one maps the second one's memory, once, to see whether it can: what the devices' properties
+    say is not enough (MIG, vGPUs, containers, devices that only their own rank sees).
+    """
+    from collbench.backends.cuda import device_index, device_name, device_uuid
+
+    index = device_index(group)
+    mine = group.hosts[group.rank], device_uuid(index), device_name(index)
+    where = group.all_gather(mine)
+    targets = [target for rank, target in pairs if rank == group.rank and target != rank]
+    problem = None
+    for target in targets:
+        names = f"ranks {group.rank} and {target} ({mine[2]} and {where[target][2]})"
+        if where[target][0] != mine[0]:
+            problem = f"{names} are on different hosts, {mine[0]} and {where[target][0]}; expected one"
+        elif where[target][1] == mine[1]:
+            problem = f"{names} have the same device; expected one each"
+    first = group.first_problem(problem) or group.first_problem(_mapping_problem(group, targets, where))
+    return first[1] if first else None
+
+
+def _mapping_problem(group: World, targets: Sequence[int], where: Sequence[tuple[str, str, str]]) -> str | None:
+    """Map a little memory of each target; what stands in the way, in words. Collective."""
+    import cupy
+
+    try:
+        memory = cupy.cuda.Memory(_TRIAL_BYTES)
+        handle, problem = cupy.cuda.runtime.ipcGetMemHandle(memory.ptr), None
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        handle, problem = b"", f"rank {group.rank} ({where[group.rank][2]}) cannot share its memory: {error}"
+    handles = group.all_gather(handle)
+    for target in targets:
+        if problem is None and handles[target]:
+            try:
+                cupy.cuda.runtime.ipcCloseMemHandle(cupy.cuda.runtime.ipcOpenMemHandle(handles[target]))
+            except cupy.cuda.runtime.CUDARuntimeError as error:
+                names = f"ranks {group.rank} and {target} ({where[group.rank][2]} and {where[target][2]})"
+                problem = f"{names} have no peer access to each other's memory: {error}"
+    group.all_gather(None)  # all have unmapped it
+    return problem
+
+
+_TRIAL_BYTES = 1 << 21
+"""A whole page of the device's: smaller allocations share one, and would show others more than is meant."""

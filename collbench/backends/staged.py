@@ -1,0 +1,145 @@
+"""MPI for data on CUDA devices, staged by ourselves: device -> pinned host -> MPI -> device."""
+
+from functools import partial
+from typing import Any
+
+from collbench.backends.base import Call
+from collbench.backends.cuda import (
+    DeviceMemory,
+    Driver,
+    PinnedMemory,
+    device_index,
+    device_name,
+    device_uuid,
+    driver_problem,
+    free_bytes,
+    owners,
+)
+from collbench.backends.memory import Buffers, Region, buffers_of
+from collbench.backends.mpi import Mpi, Staging
+from collbench.collectives import Layout
+from collbench.dtypes import DTYPES
+from collbench.plan import Case
+from collbench.units import about
+from collbench.world import World
+
+_TO_HOST, _TO_DEVICE = 2, 1  # cudaMemcpyDeviceToHost, cudaMemcpyHostToDevice
+
+
+class MpiOnDevice(Mpi):
+    """MPI whose buffers lie on this rank's device; times are by the host's clock, as MPI's own are."""
+
+    on_device = True
+
+    @classmethod
+    def unavailable(cls) -> str | None:
+        return Mpi.unavailable() or driver_problem()
+
+    @classmethod
+    def misfit(cls, world: World) -> str | None:
+        return Mpi.misfit(world)
+
+    def __init__(self, group: World) -> None:
+        super().__init__(group)
+        # What follows may fail on one rank alone; the caller asks all of them.
+        import cupy
+
+        self._cupy = cupy
+        self._device = device_index(group)
+        cupy.cuda.Device(self._device).use()
+        self._driver = Driver()
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._verifying = cupy.cuda.Stream(non_blocking=True)
+        self._sharers: int | None = None
+
+    @property
+    def device(self) -> str:
+        return device_name(self._device)
+
+    @property
+    def device_number(self) -> int | None:
+        return self._device
+
+    @property
+    def uuid(self) -> str:
+        return device_uuid(self._device)
+
+    @property
+    def ranks_per_device(self) -> int | None:
+        if self._sharers is None:
+            self._sharers = max(map(len, owners(self.group).values()))
+        return self._sharers
+
+    def refuse(self, case: Case) -> str | None:
+        if case.pages != "default":
+            return f"pages {case.pages}: memory of a device has pages of its own; use default"
+        return super().refuse(case)
+
+    def memory_bytes(self, case: Case, layout: Layout) -> int:
+        return 0
+
+    def lacks(self, case: Case, layout: Layout) -> str | None:
+        need, free = Mpi.memory_bytes(self, case, layout), free_bytes()
+        if need <= free:
+            return None
+        return f"device memory: the buffers need {about(need)}, and {about(free)} of {self.device} is free for them"
+
+    def _allocate(self, case: Case, layout: Layout) -> Buffers:
+        return buffers_of(
+            case.placement,
+            layout,
+            DTYPES[case.dtype],
+            lambda dtype, length: DeviceMemory(dtype, length, self._verifying),
+        )
+
+
+class Staged(MpiOnDevice):
+    """The honest fallback of every library that knows no devices; the copies are part of the time."""
+
+    name = "staged"
+    summary = "MPI for data on CUDA devices: copied to pinned host memory and back"
+
+    def memory_bytes(self, case: Case, layout: Layout) -> int:
+        return Mpi.memory_bytes(self, case, layout)
+
+    def _seen(self, case: Case, layout: Layout, buffers: Buffers) -> Buffers:
+        return buffers_of(case.placement, layout, DTYPES[case.dtype], PinnedMemory)
+
+    def _staging(self, layout: Layout, buffers: Buffers, seen: Buffers) -> Staging:
+        address, stream = self._driver.address, self._stream
+        wait = Call(address("cuStreamSynchronize"), (stream.ptr,))
+        copy = self._cupy.cuda.runtime.memcpyAsync
+        before: list[Call] = []
+        after: list[Call] = []
+        first: list[Any] = []
+        last: list[Any] = []
+        if size := _bytes(buffers.send, layout.send):
+            before = [
+                Call(address("cuMemcpyDtoHAsync_v2"), (seen.send.address, buffers.send.address, size, stream.ptr))
+            ]
+            first = [partial(copy, seen.send.address, buffers.send.address, size, _TO_HOST, stream.ptr)]
+        # Only what MPI has written goes back: the rest of the device's buffer must stay as it is.
+        written = [piece for piece in layout.expected if not piece.untouched and piece.length]
+        if written:
+            start = min(piece.offset for piece in written)
+            end = max(piece.offset + piece.length for piece in written)
+            itemsize = buffers.recv.memory.dtype.itemsize
+            to, source = buffers.recv.address + start * itemsize, seen.recv.address + start * itemsize
+            size = (end - start) * itemsize
+            after = [Call(address("cuMemcpyHtoDAsync_v2"), (to, source, size, stream.ptr))]
+            last = [partial(copy, to, source, size, _TO_DEVICE, stream.ptr)]
+        return Staging(
+            (*before, wait) if before else (),
+            (*after, wait) if after else (),
+            partial(_one_by_one, [*first, stream.synchronize]) if first else None,
+            partial(_one_by_one, [*last, stream.synchronize]) if last else None,
+        )
+
+
+def _bytes(region: Region, length: int) -> int:
+    return length * region.memory.dtype.itemsize
+
+
+def _one_by_one(steps: list[Any]) -> None:
+    for step in steps:
+        step()

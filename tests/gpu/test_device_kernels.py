@@ -1,0 +1,183 @@
+"""Our own kernels, and the driver's copies, as points of a sweep; needs CUDA devices, real or emulated."""
+
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import launching
+from collbench.clock import Clock
+from collbench.collectives import collective_of
+from collbench.dtypes import DTYPES
+from collbench.kernels import pattern as host
+from collbench.pattern import Pattern
+from collbench.plan import expand
+from collbench.record import Record
+from collbench.runner import Place, Runner
+from collbench.scenario import Measure, Scenario, Sweep
+from collbench.watchdog import Watchdog
+from collbench.world import World
+
+cupy = pytest.importorskip("cupy", reason="cupy is not installed", exc_type=ImportError)
+copy_cuda = pytest.importorskip("collbench.kernels.copy_cuda", exc_type=ImportError)
+reduce_cuda = pytest.importorskip("collbench.kernels.reduce_cuda", exc_type=ImportError)
+
+PROGRAM = Path(__file__).with_name("run_cases.py")
+WAYS = {name: collective_of(name, "", 2).ways for name in ("copy", "host_copy", "peer_copy")}
+
+
+def needs(devices: int) -> None:
+    if launching.cuda_devices() < devices:
+        pytest.skip(f"{devices} CUDA devices are needed")
+
+
+def measured(
+    ranks: int, cases: list[dict[str, Any]], folder: Path, env: dict[str, str] | None = None
+) -> list[list[dict[str, Any]]]:
+    needs(ranks)
+    given = folder / "cases.json"
+    given.write_text(json.dumps({"backend": "device", "cases": cases}))
+    done = launching.mpirun(ranks, [sys.executable, PROGRAM, given], timeout=90, env=env).expect(0)
+    found: list[list[dict[str, Any]]] = json.loads(done.out)
+    return found
+
+
+def test_copy_moves_what_it_should_and_nothing_else() -> None:
+    stream = cupy.cuda.Stream(non_blocking=True)
+    source = cupy.asarray(np.arange(1 << 16, dtype=np.uint32).view(np.uint8)[: 1 << 16].copy())
+    expected = source.get()
+    sizes = (0, 1, 15, 16, 17, 31, 1000, 8192 * 4 + 9)
+    for to, start, size in itertools.product((0, 1, 2, 4, 8, 15), (0, 1, 4, 6, 8), sizes):
+        target = cupy.full(1 << 16, 0xA5, np.uint8)
+        cupy.cuda.Device().synchronize()
+        blocks, arguments = copy_cuda.arguments(int(target.data.ptr) + to, int(source.data.ptr) + start, size)
+        copy_cuda.kernel().launch(blocks, arguments, stream)
+        stream.synchronize()
+        made = target.get()
+        assert (made[to : to + size] == expected[start : start + size]).all(), (to, start, size)
+        assert (made[:to] == 0xA5).all()
+        assert (made[to + size :] == 0xA5).all()
+
+
+def test_threads_stride_over_what_is_longer_than_the_grid() -> None:
+    stream, size = cupy.cuda.Stream(non_blocking=True), 10 * 512 * 16 + 5
+    source = cupy.asarray(np.random.default_rng(1).integers(0, 256, size, np.uint8))
+    target = cupy.zeros(size, np.uint8)
+    cupy.cuda.Device().synchronize()
+    arguments = copy_cuda.arguments(int(target.data.ptr), int(source.data.ptr), size)[1]
+    copy_cuda.kernel().launch(2, arguments, stream)
+    stream.synchronize()
+    assert (target.get() == source.get()).all()
+
+
+REDUCED = [
+    (dtype, operation)
+    for dtype, operation in itertools.product(DTYPES, ("sum", "prod", "min", "max"))
+    if reduce_cuda.problem(dtype, operation) is None
+    and (operation == "sum" or dtype in ("float16", "bfloat16", "float64", "int8", "uint64"))
+]
+
+
+@pytest.mark.parametrize(("dtype", "operation"), REDUCED)
+def test_reduce_makes_the_hosts_bits(dtype: str, operation: str) -> None:
+    kind, stream = DTYPES[dtype], cupy.cuda.Stream(non_blocking=True)
+    pattern = Pattern(kind, operation, 2, 5)
+    kernel = reduce_cuda.kernel(dtype, operation)
+    for (out, one, other), count in itertools.product(
+        ((0, 0, 0), (3, 3, 3), (1, 0, 2)), (1, 16 // kind.itemsize, 1037)
+    ):
+        inputs = np.zeros((2, 1100), kind.view)
+        for row, start, rank in zip(inputs, (one, other), (0, 1), strict=True):
+            host.fill(row[start : start + count], pattern.words(rank, rank), 9)
+        on_device, made = cupy.asarray(inputs), cupy.full(1100, 0xA5, kind.view)
+        cupy.cuda.Device().synchronize()
+        base, item = int(on_device.data.ptr), kind.itemsize
+        places = int(made.data.ptr) + out * item, base + one * item, base + (1100 + other) * item
+        blocks, arguments = reduce_cuda.arguments(kernel, *places, count, item)
+        kernel.launch(blocks, arguments, stream)
+        stream.synchronize()
+        found = made.get()
+        assert host.compare(found[out : out + count], pattern.words(0, 1), 9) == (0, -1), (out, one, other, count)
+        assert (found[:out] == 0xA5).all()
+        assert (found[out + count :] == 0xA5).all()
+
+
+MODES = (("latency", "compiled"), ("throughput", "python"), ("graph", "compiled"), ("graph", "python"))
+
+
+def test_every_way_is_verified_and_a_lost_tail_is_seen(tmp_path: Path) -> None:
+    ways = [(name, way) for name in ("copy", "host_copy") for way in WAYS[name]]
+    common: dict[str, Any] = {"count": 1013, "dtype": "int8", "buffers": 2}
+    whole = [
+        {**common, "collective": name, "pattern": way, "mode": mode, "caller": caller}
+        for (name, way), (mode, caller) in itertools.product(ways, MODES)
+    ]
+    whole += [
+        {"collective": "reduce_local", "operation": "sum", "dtype": dtype, "mode": mode, "caller": caller, "count": 101}
+        for (mode, caller), dtype in zip(MODES, ("float32", "float16", "bfloat16", "uint8"), strict=True)
+    ]
+    short = [{**common, "collective": name, "pattern": way, "shorten": 0} for name, way in ways]
+    short.append({**common, "collective": "reduce_local", "operation": "max", "shorten": 0})
+    outcomes = measured(1, [*whole, *short], tmp_path)
+    for case, (found,) in zip(whole, outcomes, strict=False):
+        pageable = "pageable" in case.get("pattern", "")
+        if pageable and case["mode"] == "graph":
+            assert "cannot be captured" in found["refused"]
+            continue
+        assert (found["failed"], found["damage"]) == (None, None), case
+        assert found["notes"] == (["stream_not_held"] if pageable and case["mode"] == "latency" else [])
+    for case, (found,) in zip(short, outcomes[len(whole) :], strict=True):
+        assert "received[1012]" in str(found["damage"]), case
+
+
+def test_peer_copies_arrive_and_a_lost_tail_is_seen(tmp_path: Path) -> None:
+    ranks, ways = 3, WAYS["peer_copy"]
+    common: dict[str, Any] = {"collective": "peer_copy", "count": 1013, "dtype": "int8", "buffers": 2}
+    modes = ({"mode": "latency"}, {"mode": "throughput", "caller": "python"}, {"mode": "graph"})
+    whole = [{**common, "pattern": way, **mode} for way in ways for mode in modes]
+    short = [{**common, "pattern": way, "shorten": 0} for way in ways]
+    found = measured(ranks, [*whole, *short], tmp_path, {"EMUGPU_JITTER_US": "200"})
+    for case, outcomes in zip(whole, found, strict=False):
+        assert [(one["failed"], one["damage"]) for one in outcomes] == [(None, None)] * ranks, case
+    for case, outcomes in zip(short, found[len(whole) :], strict=True):
+        reader = 1 if case["pattern"].endswith(" all") else ranks - 1
+        seen = [one["damage"] and one["damage"].partition(":")[2][:15] for one in outcomes]
+        assert seen == [" received[1012]" if rank == reader else None for rank in range(ranks)], case
+
+
+def test_ranks_that_cannot_reach_each_other_are_named(tmp_path: Path) -> None:
+    cases: list[dict[str, Any]] = [{"collective": "peer_copy", "pattern": "kernel one_way", "count": 8}]
+    (outcomes,) = measured(2, cases, tmp_path, {"CUDA_VISIBLE_DEVICES": "0"})
+    for one in outcomes:
+        assert one["refused"].startswith("ranks 0 and 1 (")
+        assert one["refused"].endswith(" have the same device; expected one each")
+
+
+def test_rows_have_the_memorys_traffic_and_collectives_are_refused() -> None:
+    sweeps = (
+        Sweep(backends=("device",), collectives=("copy",), patterns=("kernel", "engine"), sizes=(4001,)),
+        Sweep(backends=("device",), collectives=("reduce_local",), operations=("min",), sizes=(4001,)),
+        Sweep(backends=("device",), collectives=("all_reduce", "peer_copy"), patterns=("kernel all",), sizes=(4001,)),
+    )
+    measure = Measure(time_budget_s=0.01, least_time_s=0.0, warmup_time_s=0.001)
+    scenario = Scenario(name="kernels", title="", measure=measure, sweeps=sweeps)
+    rows: list[Record] = []
+    runner = Runner(
+        World(), Watchdog(), scenario, Clock(1e-8, 1e-8), Place(False, ""), "run", 0, lambda bases: None, rows.extend
+    )
+    runner.run(expand(scenario))
+    kernel, engine, reduced, *skipped = rows
+    for row, way, factor in ((kernel, "kernel", 2), (engine, "engine", 2), (reduced, "kernel", 3)):
+        assert (row.status, row.wrong, row.algorithm, row.size_bytes) == ("ok", 0, way, 4000)
+        assert row.library is not None
+        assert row.library.startswith("CUDA ")
+        assert row.algbw_GBps is not None
+        assert row.busbw_GBps == pytest.approx(factor * row.algbw_GBps)
+    assert (reduced.send_bytes, reduced.recv_bytes) == (8000, 4000)
+    for row, said in zip(skipped, ("all_reduce is a collective", "at least 2 ranks"), strict=True):
+        assert row.status == "skipped"
+        assert said in str(row.reason)
