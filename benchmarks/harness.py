@@ -193,12 +193,12 @@ def place(mpi_library: str, busy: float) -> dict[str, object]:
     }
 
 
-def save(name: str, content: Mapping[str, object]) -> None:
-    """Write benchmarks/results/<name>.json."""
-    path = FOLDER / "results" / f"{name}.json"
+def save(name: str, content: Mapping[str, object], folder: Path = FOLDER / "results") -> None:
+    """Write <name>.json, into benchmarks/results unless another folder is named."""
+    path = folder.resolve() / f"{name}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    print(f"saved: {path.relative_to(ROOT)}")
+    print(f"saved: {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}")
     if content.get("provisional"):
         print(f"provisional: other programs took {content['others_busy_share']:.0%} of the cores")
 

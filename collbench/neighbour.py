@@ -3,7 +3,7 @@
     neighbour = start("communicate", group, device)    collective over the group; on the main thread
     ...                                                measure
     neighbour.alive(), neighbour.rounds()              is it there, and did it get on
-    neighbour.stop()
+    neighbour.stop()                                   once all ranks have measured: communicate needs every neighbour
 
     compute         arithmetic on all of the device
     copy            copies within the device's memory
@@ -60,6 +60,7 @@ class Neighbour:
         self._began = time.monotonic()
         self._unread = b""
         self._said = ""
+        self._done = 0
 
     def __enter__(self) -> "Neighbour":
         return self
@@ -78,7 +79,9 @@ class Neighbour:
 
     def rounds(self) -> int:
         """Return how many rounds of work, of some milliseconds on a device of its own, it has done."""
-        return int(struct.unpack_from("Q", self._rounds)[0])
+        if not self._rounds.closed:
+            self._done = int(struct.unpack_from("Q", self._rounds)[0])
+        return self._done
 
     def problem(self) -> str | None:
         """One sentence that says why it is gone; None while it runs."""
@@ -98,6 +101,7 @@ class Neighbour:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(limit_s)
         if not self._rounds.closed:
+            self.rounds()
             self._rounds.close()
             for descriptor in (self._reports, self._orders, self._counter):
                 os.close(descriptor)
@@ -151,10 +155,16 @@ def start(
     job = {"kind": kind, "device": device, "rank": group.rank, "ranks": group.size, "buffer_bytes": buffer_bytes}
     made: list[Neighbour] = []
     try:
-        problem = _tried(lambda: made.append(_spawn(kind, job | {"taken": compact(taken)})))
-        first = group.first_problem(problem)
+        first = group.first_problem(_tried(lambda: made.append(_spawn(kind, job | {"taken": compact(taken)}))))
+        if first is None and kind == "communicate":
+            # All have their device and memory before any waits for another in the library.
+            identity: list[str] = []
+            first = group.first_problem(_tried(lambda: identity.append(made[0].wait_for("identity", deadline))))
+            if first is None:
+                order = {"identity": group.broadcast(identity[0])}
+                first = group.first_problem(_tried(lambda: made[0].order(**order)))
         if first is None:
-            first = group.first_problem(_tried(lambda: _put_to_work(made[0], group, deadline)))
+            first = group.first_problem(_tried(lambda: made[0].wait_for("busy", deadline)))
         if first is None:
             return made[0]
     except BaseException:
@@ -176,13 +186,6 @@ def decoded(text: str) -> Any:
     """Read what `encoded` wrote."""
     content = base64.b64decode(text[1:])
     return content if text[0] == "b" else tuple(number - 256 if number > 127 else number for number in content)
-
-
-def _put_to_work(neighbour: Neighbour, group: World, deadline: float) -> None:
-    """Hand the communicator's identity around where there is one, and wait until it is busy."""
-    if neighbour.kind == "communicate":
-        neighbour.order(identity=group.from_root(lambda: neighbour.wait_for("identity", deadline)))
-    neighbour.wait_for("busy", deadline)
 
 
 def _tried(work: Callable[[], object]) -> str | None:

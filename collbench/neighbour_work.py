@@ -1,8 +1,8 @@
 """The child's side of `neighbour`: `python -m collbench.neighbour_work JOB`, started by `neighbour.start` alone.
 
 It ties its life to its parent's, lets signals through again that the rank keeps from its threads, moves off the ranks'
-cores, and works until it is ended. It reports one line of JSON each: the communicator's identity (rank 0), that it is
-busy, or an error.
+cores, and works until it is ended. It reports, one line of JSON each: the communicator's identity (empty but for rank
+0's, which makes it), that it is busy, or an error.
 """
 
 import contextlib
@@ -125,13 +125,12 @@ def _communicate(job: dict[str, Any], stream: Any, report: Callable[..., None]) 
     import cupy
     from cupy.cuda import nccl
 
-    if job["rank"] == 0:
-        report(identity=encoded(nccl.get_unique_id()))
-    with os.fdopen(int(job["orders"])) as orders:
-        identity = decoded(json.loads(orders.readline())["identity"])
     count = int(job["buffer_bytes"]) // 4
     memory = cupy.cuda.Memory(4 * count)
     cupy.cuda.runtime.memset(memory.ptr, 0, 4 * count)
+    report(identity=encoded(nccl.get_unique_id()) if job["rank"] == 0 else "")
+    with os.fdopen(int(job["orders"])) as orders:
+        identity = decoded(json.loads(orders.readline())["identity"])
     communicator = nccl.NcclCommunicator(int(job["ranks"]), identity, int(job["rank"]))
 
     def queue(units: int) -> None:
