@@ -29,21 +29,32 @@ class Neighbours:
 
     _key: tuple[str, tuple[int, ...]] = (ALONE, ())
     _running: "Neighbour | None" = None
+    _rounds: int = 0
 
     def want(self, case: Case, group: World, backend: Backend) -> None:
         """Have the neighbour that the case is measured beside; collective over the group."""
-        key = (case.neighbour, () if case.neighbour == ALONE else group.ranks)
-        if key == self._key and (self._running is None or self._running.alive()):
+        if case.neighbour == ALONE:
+            self.stop()
+            return
+        key = (case.neighbour, group.ranks)
+        fits = key == self._key and self._running is not None and self._running.alive()
+        # Starting is collective: one rank whose neighbour has died must not begin it alone.
+        if all(group.all_gather(fits)):
+            self._rounds = self._running.rounds() if self._running else 0
             return
         self.stop()
-        if case.neighbour == ALONE:
-            return
         if backend.device_number is None:
             raise CannotRun(f"neighbour {case.neighbour}: backend {backend.name} has no device to share")
         from collbench.neighbour import start
 
         self._running = start(case.neighbour, group, backend.device_number)
-        self._key = key
+        self._key, self._rounds = key, self._running.rounds()
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Notes for the row: a neighbour that ended no round of its work meanwhile may have been stuck."""
+        idle = self._running is not None and self._running.rounds() == self._rounds
+        return ("idle_neighbour",) if idle else ()
 
     def problem(self) -> str | None:
         """Why the neighbour did not keep the device busy to the end; None where it did, or there is none."""

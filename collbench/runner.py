@@ -263,7 +263,7 @@ class Runner:
             known["page_bytes"] = _page_bytes(bound, group)
             known |= {"algorithm": bound.algorithm or None} | backend.chosen(self._choice(point)) | state
             known |= limit_columns(collective, group, backend)
-            flags += ("noisy",) * (max(denied or [0.0]) > noise.HEAVY)
+            flags += self._neighbours.flags + ("noisy",) * (max(denied or [0.0]) > noise.HEAVY)
             crowded = self.place.oversubscribed
             values = known | figures(point, bound, sampled, clock=self.clock, oversubscribed=crowded, flags=flags)
             values |= self._expectation(point, values)
