@@ -16,12 +16,12 @@ from pathlib import Path
 from types import FrameType
 
 from collbench.backends import DEFAULT, backend_named
+from collbench.books import LAUNCHED, TERMINAL, shown_path
 from collbench.errors import CannotRun, CollbenchError, Interrupted, UsageError
 from collbench.faults import Fault, Reason, account_for, hosts_in, reason_of
 from collbench.leftovers import kill, processes_with, remove_session, segments_of, unlink
 from collbench.listing import default_backend_here
 from collbench.output import complain, tell
-from collbench.rank import LAUNCHED, TERMINAL, shown_path
 from collbench.results import RunFolder
 from collbench.runs import begin_run, check_launches, drop_unfinished, open_run
 from collbench.samples import check_available
