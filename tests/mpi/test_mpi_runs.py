@@ -90,8 +90,12 @@ def test_more_buffer_sets_than_iterations_are_all_visited(tmp_path: Path) -> Non
     scenario.write_text(
         'schema = 1\n[measure]\ntime_budget = "1 ms"\nleast_time = "0 s"\nleast_iterations = 1\nwarmup_time = "0 s"\n'
         '[[sweep]]\nbackends = ["mpi"]\ncollectives = ["all_reduce"]\nbuffers = [16]\nsizes = ["1 MiB"]\n'
+        '[[variant]]\nname = "plain"\n'
     )
-    launching.collbench(["launch", scenario, "-n", "2", "-o", tmp_path / "run"]).expect(0)
+    done = launching.collbench(["launch", scenario, "-n", "2", "-o", tmp_path / "run"]).expect(0)
+    # The run's copy has another name, which is not the title.
+    assert "\n# sets\n" in done.out
+    assert "; launch 0; variant plain\n" in done.out
     (row,) = read(tmp_path / "run")
     assert (row.status, row.wrong, row.scenario) == ("ok", 0, "sets")
 
@@ -120,7 +124,10 @@ def test_bare_mpirun_does_the_same(tmp_path: Path) -> None:
     run = tmp_path / "run"
     import sys
 
-    launching.mpirun(3, [sys.executable, "-m", "collbench", "run", scenario, "-o", run], timeout=60).expect(0)
+    command: list[str | Path] = [sys.executable, "-m", "collbench", "run", scenario, "-o", run, "-q"]
+    done = launching.mpirun(3, command, timeout=60).expect(0)
+    assert done.out == f"{run / 'results.csv'}\n"
+    assert not list(run.glob("ended*"))
     (row,) = read(run)
     assert (row.status, row.ranks, row.backend) == ("ok", 3, "mpi")
 
