@@ -56,6 +56,11 @@ def device_uuid(index: int) -> str:
     """What tells a device, or an instance of one (MIG), from every other, on this and any other host."""
     import cupy
 
+    # The driver's newer function tells instances of one device (MIG) apart, which its older one does not.
+    driver, device, uuid = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    newer = getattr(driver, "cuDeviceGetUuid_v2", None)
+    if newer and not driver.cuDeviceGet(ctypes.byref(device), index) and not newer(ctypes.byref(uuid), device):
+        return bytes(uuid).hex()
     return bytes(cupy.cuda.runtime.getDeviceProperties(index)["uuid"]).hex()
 
 
