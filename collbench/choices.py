@@ -29,5 +29,10 @@ def load(folder: Path, variant: str) -> dict[tuple[str, str], Choice]:
         return {}
 
 
+def there(folder: Path, variant: str) -> bool:
+    """Say whether somebody asked."""
+    return _path(folder, variant).exists()
+
+
 def _path(folder: Path, variant: str) -> Path:
     return folder / f"choices{'-' if variant else ''}{variant}.json"

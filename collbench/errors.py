@@ -12,6 +12,8 @@ CollbenchError                1    a case, a rank or collbench itself failed
 ├── Interrupted             130    the user or the system ended the run
 └── Agreed                    1    what went wrong on one rank, raised on all of them
 
+AgreedCannotRun is a CannotRun that is raised on all ranks.
+
 Every message is one sentence that says where, what was got, what was expected, and the remedy. All of them survive
 pickling, since what one rank learns every rank learns.
 """
@@ -84,3 +86,7 @@ class Interrupted(CollbenchError):
 
 class Agreed(CollbenchError):
     """What went wrong on one rank, raised on all of them: nobody need ask the others."""
+
+
+class AgreedCannotRun(CannotRun):
+    """What cannot be run here by one rank's word, raised on all of them: nobody need ask the others."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from collbench import choices
 from collbench.backends import DEFAULT, backend_named
 from collbench.books import LAUNCHED, TERMINAL, shown_path
 from collbench.errors import CannotRun, CollbenchError, Interrupted, UsageError
@@ -182,10 +183,10 @@ def launch(options: LaunchOptions) -> int:
                 tell(" ".join(["$", *shown, shlex.join(words + passed + program)]))
             return _one(words + passed + program, settings, folder, signals, ranks)
 
-        if options.choices and not options.resume and _tells_choices(scenario, ranks):
+        if options.choices and _tells_choices(scenario, ranks):
             for variant in scenario.variants or (None,):
                 # Of no weight: what goes wrong here goes wrong in what is timed as well.
-                if not signals.got:
+                if not signals.got and not choices.there(folder.path, variant.name if variant else ""):
                     start(variant, "--choices")
         for number, variant in _order(scenario, launches) if not signals.got else ():
             codes.append(start(variant, "--launch", str(number)))

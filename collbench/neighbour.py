@@ -9,8 +9,8 @@
     copy            copies within the device's memory
     communicate     an all_reduce among the neighbours of all ranks, through a communicator of their own
 
-`start` returns once every rank's neighbour has done a first round of work, or raises CannotRun on every rank and leaves
-none behind. A neighbour has no part in MPI, holds none of the rank's outputs open, and dies with the rank, however that
+`start` returns once every rank's neighbour has done a first round of work, or raises CannotRun (Agreed, where one
+crashed or hung) on every rank and leaves none behind. A neighbour has no part in MPI, holds none of the rank's outputs open, and dies with the rank, however that
 ends. It runs on cores that no rank of the host has, where there are any.
 
 The child's side is `neighbour_work`. They talk through two pipes and a counter in shared memory.
@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from collbench.errors import CannotRun, UsageError
+from collbench.errors import Agreed, CannotRun, UsageError
 from collbench.provenance import compact
 from collbench.world import World
 
@@ -44,6 +44,8 @@ BUFFER_BYTES = 128 << 20
 START_LIMIT_S = 60.0
 """For an interpreter, CuPy, a context, a compiled kernel and a communicator, on a device that others use as well."""
 _END_LIMIT_S = 5.0
+
+_ENDED, _SILENT = "it ended with", "no sign of work in"
 
 _FOREIGN = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDRA_", "HYDI_", "MPI_", "MPICH_", "MPIR_", "I_MPI_", "NCCL_DEBUG")
 """Variables that make a process a rank, or have it write into the rank's log."""
@@ -91,7 +93,7 @@ class Neighbour:
             report = self._report(0.0)
             if report is None:
                 break
-        return self._said or f"it ended with {_ending(self._process.returncode)}"
+        return self._said or f"{_ENDED} {_ending(self._process.returncode)}"
 
     def stop(self, limit_s: float = _END_LIMIT_S) -> None:
         """End it: TERM, and KILL after the limit. May be called again."""
@@ -114,7 +116,7 @@ class Neighbour:
             if report is not None and word in report:
                 return report[word]
             if report is None:
-                raise CannotRun(self.problem() or f"no sign of work in {time.monotonic() - self._began:.0f} s")
+                raise CannotRun(self.problem() or f"{_SILENT} {time.monotonic() - self._began:.0f} s")
 
     def order(self, **order: object) -> None:
         """Tell it something."""
@@ -172,7 +174,8 @@ def start(
         raise
     _stop(made)
     where = "" if group.size == 1 else f" of rank {first[0]} on {group.hosts[first[0]]}"
-    raise CannotRun(f"neighbour {kind}{where}: {first[1]}")
+    # What it says itself (no memory, no such device) is this machine's; a crash or a hang is worth another try.
+    raise (Agreed if first[1].startswith((_ENDED, _SILENT)) else CannotRun)(f"neighbour {kind}{where}: {first[1]}")
 
 
 def encoded(identity: Any) -> str:

@@ -16,7 +16,7 @@ from collbench.beside import Neighbours, Reached, health, health_columns, limit_
 from collbench.clock import Clock
 from collbench.collectives import collective_of
 from collbench.dtypes import DTYPES
-from collbench.errors import Agreed, CannotRun, CollbenchError, UsageError
+from collbench.errors import Agreed, AgreedCannotRun, CannotRun, CollbenchError, UsageError
 from collbench.figures import Point, figures
 from collbench.figures import known as known_of
 from collbench.nccl_log import Choice
@@ -363,6 +363,8 @@ class Runner:
         """Do what the other ranks are in the middle of as well: a rank that fails here cannot go on, nor tell them."""
         try:
             return work()
+        except (Agreed, AgreedCannotRun):  # raised on every rank
+            raise
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             at = f"{Path(last.filename).name}:{last.lineno} in {last.name}"

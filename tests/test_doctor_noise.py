@@ -67,5 +67,5 @@ def test_the_command_as_json() -> None:
     checks = [one["check"] for one in said["findings"]]
     assert checks[:5] == ["noise", "largest gap", "clock", "cores", "frequency"]
     assert set(checks[5:]) == {"gpu"}
-    assert len(said["devices"]) == 1
+    assert said["devices"]
     assert said["ranks"][0]["rank"] == 0

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collbench import neighbour
-from collbench.errors import CannotRun, UsageError
+from collbench.errors import Agreed, CannotRun, UsageError
 from collbench.neighbour import decoded, encoded, start
 from collbench.world import World
 
@@ -48,7 +48,7 @@ def test_one_that_fails_says_why_and_is_gone(kind: str) -> None:
 
 def test_one_that_dies_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(CannotRun, match="neighbour compute: it ended with exit code 1"):
+    with pytest.raises(Agreed, match="neighbour compute: it ended with exit code 1"):
         start("compute", World(), 0)
 
 
@@ -67,7 +67,7 @@ def test_one_that_never_gets_busy_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr(sys, "executable", str(stubborn))
     monkeypatch.setattr(neighbour, "_END_LIMIT_S", 0.3)
     monkeypatch.setattr(neighbour.Neighbour.stop, "__defaults__", (0.3,))
-    with pytest.raises(CannotRun, match="neighbour copy: no sign of work in 0 s"):
+    with pytest.raises(Agreed, match="neighbour copy: no sign of work in 0 s"):
         start("copy", World(), 0, limit_s=0.3)
 
 

@@ -11,8 +11,10 @@ from collbench.dtypes import Dtype
 from collbench.errors import LibraryFailed
 from collbench.world import World
 
-_HEADROOM_BYTES = 128 << 20
-"""Left free on the device: what a library takes when it first connects, and verification's few words."""
+_HEADROOM_BYTES, _HEADROOM_SHARE = 1 << 30, 1 / 8
+"""Left free on the device, the lesser of the two: what a library takes when it first connects to eight peers and more,
+and verification's few words."""
+_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE: also where all are hidden
 
 
 @cache
@@ -25,12 +27,14 @@ def driver_problem() -> str | None:
     except OSError:
         return "no CUDA driver (libcuda.so.1) is on this machine; a GPU or vGPU and its guest driver are needed"
     status = driver.cuInit(0)
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if status == _NO_DEVICE and hidden is not None:
+        return f"no CUDA device is visible (CUDA_VISIBLE_DEVICES is {hidden!r})"
     if status:
         return f"the CUDA driver finds no usable device (cuInit: {status}); `nvidia-smi` shows what it sees"
     count = ctypes.c_int()
     driver.cuDeviceGetCount(ctypes.byref(count))
     if count.value == 0:
-        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         return f"no CUDA device is visible (CUDA_VISIBLE_DEVICES is {'not set' if hidden is None else repr(hidden)})"
     return None
 
@@ -109,7 +113,8 @@ def free_bytes() -> int:
     import cupy
 
     cupy.get_default_memory_pool().free_all_blocks()
-    return max(0, int(cupy.cuda.runtime.memGetInfo()[0]) - _HEADROOM_BYTES)
+    free, total = map(int, cupy.cuda.runtime.memGetInfo())
+    return max(0, free - min(_HEADROOM_BYTES, int(total * _HEADROOM_SHARE)))
 
 
 @cache

@@ -13,8 +13,8 @@ from collbench.backends.on_stream import Made, OnStream, Operation
 from collbench.backends.sharing import Shared
 from collbench.collectives import GROUPED, Entry, Layout, Part, collective_of, entry_named, parts
 from collbench.dtypes import DTYPES, Dtype
-from collbench.errors import LibraryFailed
-from collbench.nccl_log import Choice, Log, Setup, choice_of, merge, read_choices, read_setup
+from collbench.errors import AgreedCannotRun, LibraryFailed
+from collbench.nccl_log import Choice, Log, choice_of, merge, read_choices, read_setup
 from collbench.plan import Case
 from collbench.world import World
 
@@ -61,17 +61,18 @@ class Nccl(OnStream):
         super().__init__(group)
         self._log = Log.of_this_process(os.environ, os.getpid())
         self._log.mark()  # what other communicators said is not about this one
-        self._read: tuple[int, Setup] = (-1, Setup())
         self.sharers = max(map(len, owners(group).values()))
-        if parent is None:
+        if parent is None or not _splits(parent._comm):
             identity = group.from_root(nccl.get_unique_id)
             self._comm = nccl.NcclCommunicator(group.size, identity, group.rank)
         else:
             self._comm = parent._comm.commSplit(number, group.rank)
+        self._setup = read_setup(self._log.text())
 
     def for_group(self, group: World | None, number: int) -> Backend | None:
         if group is None:
-            self._comm.commSplit(_NO_COLOR, 0)
+            if _splits(self._comm):
+                self._comm.commSplit(_NO_COLOR, 0)
             return None
         return Nccl(group, self, number)
 
@@ -145,6 +146,14 @@ class Nccl(OnStream):
 
     def bind(self, case: Case, count: int, layout: Layout) -> BoundCall:
         bound = super().bind(case, count, layout)
+        first_call = bound.prime
+
+        def listening() -> None:
+            # Between here and the row nobody but this communicator has anything to say.
+            self._log.mark()
+            first_call()
+
+        bound.prime = listening
         if case.buffer == "plain":
             return bound
         memories = [memory for one in bound.buffers for memory in one.memories]
@@ -153,19 +162,28 @@ class Nccl(OnStream):
 
         def register() -> None:  # collective where the window is symmetric
             handles.extend(self._register(case.buffer, memory) for memory in memories)
+            # NCCL succeeds without a handle where it has no use for one: such rows would be those of plain buffers.
+            missing = None if all(handle for _, handle in handles) else f"{self.library} registers nothing here"
+            first = self.group.first_problem(missing)
+            if first is not None:
+                needs = "all devices must reach each other's memory" if case.buffer == "symmetric" else "see its log"
+                raise AgreedCannotRun(f"buffer {case.buffer}: {first[1]}; {needs}")
             prime()
 
         def deregister() -> None:
-            self._stream.synchronize()
+            self.destroy_graphs()
             for name, handle in handles:
-                self._call(name, self._comm.comm, handle)
+                if handle:
+                    self._call(name, self._comm.comm, handle)
             close()
 
         bound.prime, bound.close = register, deregister
         return bound
 
     def chosen(self, choice: Choice | None) -> dict[str, object]:
-        setup = merge(self.group.all_gather(self._setup()))
+        # From 2.22 on more is set up when an algorithm is used for the first time.
+        self._setup = merge([self._setup, read_setup(self._log.text())])
+        setup = merge(self.group.all_gather(self._setup))
         found: dict[str, object] = {"transport": setup.transport(choice) or None, "channels": setup.channels}
         if choice is not None:
             found |= {"algorithm": choice.algorithm, "protocol": choice.protocol or None}
@@ -177,13 +195,6 @@ class Nccl(OnStream):
         operate()
         own = choice_of(read_choices(self._log.text()), case.collective, size_bytes, self.group.size)
         return next((one for one in self.group.all_gather(own) if one is not None), None)
-
-    def _setup(self) -> Setup:
-        """What this rank's log says of the communicator; read again only when there is more of it."""
-        size = self._log.size()
-        if size != self._read[0]:
-            self._read = size, read_setup(self._log.text())
-        return self._read[1]
 
     def poll(self) -> str | None:
         status = ctypes.c_int()
@@ -337,6 +348,11 @@ def _nccl_problem(world: World) -> str | None:
         found = f"{version // 10000}.{version // 100 % 100}"
         return f"ranks_per_device: NCCL lets ranks share a device from 2.30 on, and this is {found}"
     return None
+
+
+def _splits(comm: Any) -> bool:
+    """Whether CuPy knows ncclCommSplit: from 14.0 on."""
+    return hasattr(comm, "commSplit")
 
 
 def _alike(case: Case, size: int) -> bool:

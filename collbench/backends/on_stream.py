@@ -5,6 +5,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from collbench.backends.base import NO_STATUS, STATUS, Backend, BoundCall, Call, CallList, Steps, call_list
 from collbench.backends.cuda import DeviceMemory, Driver, device_index, device_name, device_uuid, free_bytes
 from collbench.backends.meeting import meeting_calls, meeting_step
-from collbench.backends.memory import GUARD_BYTES, Buffers, Memory, Region
+from collbench.backends.memory import GUARD_BYTES, Buffers, Memory
 from collbench.backends.sharing import Shared
 from collbench.collectives import Layout
 from collbench.dtypes import DTYPES, Dtype
@@ -73,6 +74,7 @@ class OnStream(Backend):
 
         super().__init__(group)
         self._cupy = cupy
+        self._graphs: list[tuple[int, int]] = []
         # What can fail on one rank alone comes first; then all or none go on to what they do together.
         first = group.first_problem(self._open_device())
         if first is not None:
@@ -171,7 +173,7 @@ class OnStream(Backend):
             raise
 
         def close() -> None:
-            self._stream.synchronize()
+            self.destroy_graphs()
             made.close()
             release()
 
@@ -206,13 +208,7 @@ class OnStream(Backend):
 
     def allocate(self, case: Case, layout: Layout) -> list[Buffers]:
         """The buffers of one rotation: one set, on the device."""
-        dtype = DTYPES[case.dtype]
-        if case.placement == "in_place":
-            memory = self.memory(case, dtype, layout.in_place_length)
-            send = Region(memory, layout.in_place_send, layout.send)
-            return [Buffers(send, Region(memory, layout.in_place_recv, layout.recv))]
-        sent, received = self.memory(case, dtype, layout.send), self.memory(case, dtype, layout.recv)
-        return [Buffers(Region(sent, 0, layout.send), Region(received, 0, layout.recv))]
+        return [buffers_of(case.placement, layout, DTYPES[case.dtype], partial(self.memory, case))]
 
     def memory(self, case: Case, dtype: Dtype, length: int) -> Memory:
         """Memory of the kind that the case asks for."""
@@ -305,15 +301,27 @@ class OnStream(Backend):
 
     def _captured(self, operations: list[Operation], caller: str) -> Operation:
         """Several operations in a row as a graph; none of them runs here."""
+        runtime, stream = self._cupy.cuda.runtime, self._stream.ptr
         with self._stream:
-            self._stream.begin_capture()
+            runtime.streamBeginCapture(stream, runtime.streamCaptureModeRelaxed)
             try:
                 for operation in operations:
                     self._queue(operation, caller)
             finally:
-                graph = self._stream.end_capture()
-        launch = Call(self._driver.address("cuGraphLaunch"), (int(graph.graphExec), self._stream.ptr))
-        return Operation([launch], [lambda: graph.launch(self._stream)], keep=(graph,))
+                graph = runtime.streamEndCapture(stream)
+        executable = runtime.graphInstantiate(graph)
+        self._graphs.append((executable, graph))
+        launch = Call(self._driver.address("cuGraphLaunch"), (int(executable), stream))
+        return Operation([launch], [lambda: runtime.graphLaunch(executable, stream)])
+
+    def destroy_graphs(self) -> None:
+        """Destroy what was captured: before its memory goes, and before a communicator, which would wait for that."""
+        runtime = self._cupy.cuda.runtime
+        self._stream.synchronize()
+        for executable, graph in self._graphs:
+            runtime.graphExecDestroy(executable)
+            runtime.graphDestroy(graph)
+        self._graphs.clear()
 
     def _queue(self, operation: Operation, caller: str) -> None:
         """Queue an operation once, outside of any measurement."""

@@ -11,7 +11,7 @@ _VGPU_SOURCE = "NVIDIA AI Enterprise and vGPU documentation: peer-to-peer CUDA t
 
 @dataclass(frozen=True)
 class RankDevice:
-    """One rank's device: what NVML tells of it, or why there is none."""
+    """One rank's device: what NVML tells of it, or why there is none. A process alone looks at all that it sees."""
 
     rank: int
     host: str
@@ -22,21 +22,22 @@ class RankDevice:
 
 def measure(world: World) -> tuple[list[RankDevice], dict[str, list[str]]]:
     """Look at all ranks' devices; every rank gets every rank's, and each host's matrix of links. Collective."""
-    from collbench.backends.cuda import device_index, device_uuid, driver_problem
+    from collbench.backends.cuda import device_index, device_uuid, driver_problem, visible_devices
 
     host = world.hosts[world.rank]
     problem = driver_problem()
     if problem is not None:
-        mine = RankDevice(world.rank, host, problem)
+        mine = [RankDevice(world.rank, host, problem)]
     else:
         from collbench import devices
 
         try:
-            uuid = device_uuid(device_index(world))
-            mine = RankDevice(world.rank, host, uuid=uuid, facts=tuple(devices.facts(uuid).items()))
+            indices = range(visible_devices()) if world.size == 1 else [device_index(world)]
+            uuids = [device_uuid(index) for index in indices]
+            mine = [RankDevice(world.rank, host, uuid=uuid, facts=tuple(devices.facts(uuid).items())) for uuid in uuids]
         except Exception as error:  # CuPy's own types
-            mine = RankDevice(world.rank, host, f"CuPy cannot use the device ({error})")
-    ranks = world.all_gather(mine)
+            mine = [RankDevice(world.rank, host, f"CuPy cannot use the device ({error})")]
+    ranks = [one for its in world.all_gather(mine) for one in its]
     own = [one.uuid for one in ranks if one.host == host and one.uuid]
     links: dict[str, list[str]] = {}
     if own and world.local_rank == 0:
@@ -79,7 +80,7 @@ def _linked(known: Sequence[RankDevice], links: dict[str, list[str]]) -> list[Fi
     for host, matrix in links.items():
         if len(matrix) < 2:
             continue
-        seen = f"links on {host}, by rank: {'; '.join(matrix)}"
+        seen = f"links on {host}: {'; '.join(matrix)}"
         beside = {word for row in matrix for word in row.split()} - {"X"}
         if virtual and not any(word.startswith("NV") for word in beside):
             why = "vGPUs reach each other's memory over NVLink only, and only with the whole frame buffer"
