@@ -58,6 +58,7 @@ class Nccl(OnStream):
         from cupy.cuda import nccl
 
         self._nccl = nccl
+        self._comm: Any
         super().__init__(group)
         self._log = Log.of_this_process(os.environ, os.getpid())
         self._log.mark()  # what other communicators said is not about this one

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from collbench.backends.base import NO_STATUS, STATUS, Backend, BoundCall, Call, CallList, Steps, call_list
 from collbench.backends.cuda import DeviceMemory, Driver, device_index, device_name, device_uuid, free_bytes
 from collbench.backends.meeting import meeting_calls, meeting_step
-from collbench.backends.memory import GUARD_BYTES, Buffers, Memory
+from collbench.backends.memory import GUARD_BYTES, Buffers, Memory, buffers_of
 from collbench.backends.sharing import Shared
 from collbench.collectives import Layout
 from collbench.dtypes import DTYPES, Dtype
