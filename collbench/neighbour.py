@@ -9,9 +9,9 @@
     copy            copies within the device's memory
     communicate     an all_reduce among the neighbours of all ranks, through a communicator of their own
 
-`start` returns once every rank's neighbour has done a first round of work, or raises CannotRun (Agreed, where one crashed
-or hung) on every rank and leaves none behind. A neighbour has no part in MPI, holds none of the rank's outputs open, and
-dies with the rank, however that ends. It runs on cores that no rank of the host has, where there are any.
+`start` returns once every rank's neighbour has done a first round of work, or raises CannotRun (Agreed, where one
+crashed or hung) on every rank and leaves none behind. A neighbour has no part in MPI, holds none of the rank's outputs
+open, and dies with the rank, however that ends. It runs on cores that no rank of the host has, where there are any.
 
 The child's side is `neighbour_work`. They talk through two pipes and a counter in shared memory.
 """

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import launching
+from collbench.record import Record
 from collbench.results import read
 
 SCENARIO = """
@@ -195,3 +196,67 @@ def test_what_nccl_chose_comes_into_the_rows(tmp_path: Path) -> None:
     assert "unexpected_transport" in str(row.notes)
     assert row.reason == "transport: got p2p, expected shm"
     assert done.code == 5
+
+
+PATCHED = """
+import sys
+import collbench.backends.nccl as module
+from cupy.cuda import runtime
+
+alive = []
+def counted(name, change):
+    before = getattr(runtime, name)
+    def call(*arguments):
+        found = before(*arguments)
+        change(found if name == "graphInstantiate" else arguments[0])
+        return found
+    setattr(runtime, name, call)
+
+if sys.argv[1] == "graphs":
+    counted("graphInstantiate", alive.append)
+    counted("graphExecDestroy", alive.remove)
+    ended = module.Nccl.close
+    def close(self):
+        print("ALIVE", len(alive))
+        ended(self)
+    module.Nccl.close = close
+elif sys.argv[1] == "windows":  # what NCCL does where not all devices reach each other: success, and no handle
+    module.Nccl._register = lambda self, buffer, memory: ("ncclCommWindowDeregister", 0)
+elif sys.argv[1] == "split":  # CuPy before 14
+    module._splits = lambda comm: False
+from collbench.cli import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def patched(patch: str, sweep: str, tmp_path: Path) -> tuple[launching.CompletedRun, list[Record]]:
+    needs(3)
+    scenario, run, program = tmp_path / "s.toml", tmp_path / "run", tmp_path / "program.py"
+    scenario.write_text(
+        'schema = 1\n[measure]\ntime_budget = "10 ms"\nleast_time = "1 ms"\nmodes = ["graph"]\n[[sweep]]\n'
+        f'backends = ["nccl"]\ncollectives = ["all_reduce"]\nsizes = ["1 KiB"]\n{sweep}\n'
+    )
+    program.write_text(PATCHED)
+    done = launching.mpirun(3, [sys.executable, program, patch, "run", scenario, "-o", run], timeout=60)
+    return done, read(run)
+
+
+def test_no_graph_outlives_its_case(tmp_path: Path) -> None:
+    """NCCL's ncclCommDestroy waits for all graphs that the communicator is in."""
+    done, rows = patched("graphs", 'topologies = ["world", "first:2"]', tmp_path)
+    assert {row.status for row in rows} == {"ok"}
+    assert done.out.count("ALIVE 0") == done.out.count("ALIVE") == 3 + 2
+
+
+def test_windows_that_nccl_does_not_make_are_no_symmetric_rows(tmp_path: Path) -> None:
+    done, (row,) = patched("windows", 'buffer = ["symmetric"]', tmp_path)
+    assert row.status == "skipped"
+    assert "registers nothing here" in str(row.reason)
+    assert done.code == 7
+
+
+def test_groups_without_comm_split(tmp_path: Path) -> None:
+    done, rows = patched("split", 'topologies = ["pairs"]', tmp_path)
+    assert done.code == 0
+    assert [(row.group, row.status, row.wrong) for row in rows] == [(row.group, "ok", 0) for row in rows]
+    assert {row.group for row in rows} == {"0-1", "0-2", "1-2"}
