@@ -20,6 +20,7 @@ from collbench.errors import Agreed, AgreedCannotRun, CannotRun, CollbenchError,
 from collbench.figures import Point, figures
 from collbench.figures import known as known_of
 from collbench.nccl_log import Choice
+from collbench.opened import Opened, on_rank
 from collbench.pattern import Pattern
 from collbench.plan import Case, Plan, spoken
 from collbench.record import Record
@@ -72,12 +73,13 @@ class Runner:
     done: frozenset[tuple[str, str]] = frozenset()
     choices: Mapping[tuple[str, str], Choice] = field(default_factory=dict)
     """What libraries said that they choose, by the case's `spoken_id` and group; the same on every rank."""
-    _opened: dict[str, Backend] = field(default_factory=dict)
-    _grouped: dict[tuple[str, Round], tuple[World | None, Backend | None]] = field(default_factory=dict)
     _topology: str = "world"
     _neighbours: Neighbours = field(default_factory=Neighbours)
     _reached: Reached = field(default_factory=Reached)
-    _refusals: dict[str, str | None] = field(default_factory=dict)
+    _opened: Opened = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._opened = Opened(self.world, self.watchdog)
 
     def run(self, plan: Plan) -> list[str]:
         """Run all cases; the statuses of their rows, on rank 0. Collective over the world."""
@@ -95,10 +97,7 @@ class Runner:
     def _close(self) -> None:
         self.watchdog.enter("close", self.scenario.measure.timeout_s)
         self._neighbours.stop()
-        self._close_groups()
-        for backend in self._opened.values():
-            self.watchdog.libraries.remove(backend)
-            backend.close()
+        self._opened.close()
 
     def choose(self, plan: Plan) -> dict[tuple[str, str], Choice]:
         """Run each case's operation once, untimed, and hear what its library chose; on rank 0. Collective."""
@@ -111,13 +110,15 @@ class Runner:
                     for group in groups if outcomes else ():
                         if (choice := outcomes[group.ranks[0]][1].get("choice")) is not None:
                             found[case.case_id, group.name] = choice
-            self._close_groups()
+            self._opened.close_groups()
         self._close()
         return found
 
     def _overhear(self, point: Point) -> Outcome:
         """Hear what the library chooses for one case on this rank's group."""
-        bound = self._together(point.group, lambda: point.backend.bind(point.case, point.shape.count, point.layout))
+        bound = self._opened.together(
+            point.group, lambda: point.backend.bind(point.case, point.shape.count, point.layout)
+        )
         try:
             choice = self._alone(
                 lambda: point.backend.overheard(point.case, point.shape.size_bytes, lambda: bound.prime())
@@ -129,7 +130,8 @@ class Runner:
     def _case(self, case: Case) -> list[str]:
         """Measure a case on each round of its topology's groups; the statuses of the rows."""
         if case.topology != self._topology:
-            self._close_groups()
+            self.watchdog.enter("close", self.scenario.measure.timeout_s)
+            self._opened.close_groups()
             self._topology = case.topology
         try:
             played = rounds(case.topology, self.world.hosts)
@@ -181,7 +183,7 @@ class Runner:
 
     def _on_groups(self, case: Case, groups: Round, work: Callable[[Point], Outcome]) -> Outcome:
         """Do the work of a case on this rank's group, beside the others; an error that it raises is every rank's."""
-        group, backend = self._group_and_backend(case, groups)
+        group, backend = self._opened.for_round(case.backend, groups)
         point: Point | None = None
         outcome: Outcome = ("skipped", {}, None)
         if group is not None and backend is not None:
@@ -194,7 +196,7 @@ class Runner:
         if point is not None:
             try:
                 outcome = work(point)
-            except CollbenchError as error:  # the same on every rank of the group: see _together
+            except CollbenchError as error:  # the same on every rank of the group: see Opened.together
                 outcome = _unmeasured(error)
         elif group is None:
             # As long as those may take that measure; they have deadlines of their own.
@@ -220,20 +222,20 @@ class Runner:
         layout = backend.layout(case, shape.count)
         problem = group.first_problem(backend.overflows(case, shape.count, layout) or backend.lacks(case, layout))
         if problem is not None:
-            raise CannotRun(_on_rank(problem, group))
+            raise CannotRun(on_rank(problem, group))
         return Point(case, name, group, backend, collective, shape, layout)
 
     def _measured(self, point: Point) -> Outcome:
         measure, case, group, backend = self.scenario.measure, point.case, point.group, point.backend
         collective, shape, layout = point.collective, point.shape, point.layout
         known = known_of(point, self.world.thread_level, self._seed(case))
-        bound = self._together(group, lambda: backend.bind(case, shape.count, layout))
+        bound = self._opened.together(group, lambda: backend.bind(case, shape.count, layout))
         try:
             contributors = collective.contributors(group.size)
             pattern = Pattern(DTYPES[case.dtype or "int8"], case.operation or "move", contributors, self._seed(case))
             check = Check(group.rank, layout, pattern)
             if bound.buffers:
-                self._together(group, lambda: check.prepare_all(bound.buffers))
+                self._opened.together(group, lambda: check.prepare_all(bound.buffers))
             self.watchdog.enter("neighbour", measure.timeout_s + _NEIGHBOUR_S, case.label, case.case_id)
             self._neighbours.want(case, group, backend)
             self.watchdog.enter("sample", measure.timeout_s, case.label, case.case_id)
@@ -259,7 +261,7 @@ class Runner:
             state, flags = health_columns(group, fresh, health(backend))
             problem = group.first_problem(self._neighbours.problem())
             if problem is not None:
-                return "failed", known | {"reason": _on_rank(problem, group)}, kept
+                return "failed", known | {"reason": on_rank(problem, group)}, kept
             known["page_bytes"] = _page_bytes(bound, group)
             known |= {"algorithm": bound.algorithm or None} | backend.chosen(self._choice(point)) | state
             known |= limit_columns(collective, group, backend)
@@ -290,74 +292,12 @@ class Runner:
     def _choice(self, point: Point) -> Choice | None:
         return self.choices.get((spoken(point.case).case_id, point.name))
 
-    def _group_and_backend(self, case: Case, groups: Round) -> tuple[World | None, Backend | None]:
-        """Return this rank's group of a round and the backend opened for it; collective over the world."""
-        parent = self._backend(case.backend)
-        if len(groups) == 1 and len(groups[0].ranks) == self.world.size:
-            return self.world, parent
-        key = (case.backend, groups)
-        if key not in self._grouped:
-            number = next((i for i, group in enumerate(groups) if self.world.rank in group.ranks), -1)
-            group = self.world.part(groups[number].ranks if number >= 0 else (), number)
-            opened = self._together(self.world, lambda: parent.for_group(group, number))
-            if opened is not None:
-                self.watchdog.libraries.append(opened)
-            self._grouped[key] = group, opened
-        return self._grouped[key]
-
-    def _backend(self, name: str) -> Backend:
-        """Open a backend for the world, or raise why it cannot be used; all ranks do the same."""
-        kind = backend_named(name)
-        if name not in self._refusals:
-            problem = self.world.first_problem(kind.unavailable())
-            problem = problem or self.world.first_problem(kind.misfit(self.world))
-            self._refusals[name] = _on_rank(problem, self.world) if problem else None
-        if self._refusals[name] is not None:
-            raise CannotRun(str(self._refusals[name]))
-        if name not in self._opened:
-            self._opened[name] = self._together(self.world, lambda: kind(self.world))
-            self.watchdog.libraries.append(self._opened[name])
-        return self._opened[name]
-
-    def _close_groups(self) -> None:
-        for group, backend in self._grouped.values():
-            if backend is not None:
-                self.watchdog.libraries.remove(backend)
-                backend.close()
-            if group is not None:
-                group.comm.Free()
-        self._grouped.clear()
-
     def _fits(self, need: int) -> None:
         """Refuse a round whose buffers do not fit into the memory of a host, before anything is allocated."""
         needs = self.world.all_gather((self.world.hosts[self.world.rank], need, memory.available()))
         problem = memory.problem(needs)
         if problem is not None:
             raise CannotRun(problem)
-
-    def _together(self, group: World, work: Callable[[], T]) -> T:
-        """Do what may fail on some ranks of a group: if it does on any, all raise the same error, and nobody waits."""
-        result: list[T] = []
-        try:
-            result.append(work())
-            problem = None
-        except Agreed:  # raised on every rank
-            raise
-        except MemoryError:
-            problem = "out of memory; a smaller size, or fewer ranks on a host, would fit"
-        except CollbenchError as error:
-            problem = str(error)
-        except Exception as error:  # a library's own exception types are not known here
-            problem = f"{type(error).__name__}: {error}"
-        phase = self.watchdog.phase
-        self.watchdog.enter(f"{phase.name} done, waiting for the others", phase.timeout_s, phase.case, phase.case_id)
-        first = group.first_problem(problem)
-        self.watchdog.enter(phase.name, phase.timeout_s, phase.case, phase.case_id)
-        if first is None:
-            return result[0]
-        if result and isinstance(result[0], BoundCall):
-            result[0].close()
-        raise CollbenchError(_on_rank(first, group))
 
     def _alone(self, work: Callable[[], T]) -> T:
         """Do what the other ranks are in the middle of as well: a rank that fails here cannot go on, nor tell them."""
@@ -431,11 +371,6 @@ def _wrong(damage: Damage | None, group: World) -> dict[str, Any]:
         "first_expected": one.expected,
         "reason": one.on(group.ranks[rank]),
     }
-
-
-def _on_rank(problem: tuple[int, str], group: World) -> str:
-    rank, text = problem
-    return text if group.size == 1 else f"rank {group.ranks[rank]} on {group.hosts[rank]}: {text}"
 
 
 def _unmeasured(error: CollbenchError) -> Outcome:
