@@ -1,19 +1,13 @@
 """The scenario file as its user writes it: pydantic models of its tables, and what becomes of them."""
 
 import math
-import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import fields
 from typing import Annotated, Any, Self
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Discriminator,
     Field,
-    Tag,
     ValidationError,
     field_validator,
     model_validator,
@@ -24,102 +18,51 @@ from pydantic_core import ErrorDetails
 from collbench import scenario_values as values
 from collbench.errors import ScenarioError
 from collbench.scenario import Expect, Measure, Rule, Scenario, Sweep, Variant
-from collbench.scenario_problems import SIZE_FACTOR, SIZE_LIST, SIZE_STEP, Known, sentence, without_misspelt
+from collbench.scenario_problems import SIZE_FACTOR, SIZE_STEP, Known, sentence, without_misspelt
+from collbench.scenario_tables import (
+    DEFAULTS,
+    EXAMPLES,
+    FactorRange,
+    Sizes,
+    StepRange,
+    Table,
+    axis_of,
+    key_of,
+    optional,
+)
 from collbench.scenario_values import Many, OneOrMany, duration, refused
 from collbench.units import format_duration, format_size, shown
 
 MOST_PROBLEMS = 5
-MOST_SIZES = 10_000
 HOUR_S = 3600.0
-
-
-def _defaults(table: type) -> dict[str, Any]:
-    """Return the defaults of a dataclass as a file writes them: durations as text, lists for tuples."""
-    found: dict[str, Any] = {}
-    for field in fields(table):
-        default: Any = field.default
-        if isinstance(default, tuple) and default:
-            found[field.name] = list(default)
-        elif field.name.endswith("_s"):
-            found[field.name.removesuffix("_s")] = format_duration(default)
-        elif isinstance(default, str | int | float):
-            found[field.name] = default
-    return found
-
-
-_DEFAULTS = _defaults(Measure) | _defaults(Sweep)
-# What a remedy proposes to write.
-_EXAMPLES = {key: shown(value) for key, value in _DEFAULTS.items()} | {
-    "schema": "1",
-    "title": '"two collectives"',
-    "collectives": '["all_reduce"]',
-    "kernels": '["copy"]',
-    "ways": '["kernel"]',
-    "sizes": '{ from = "8 B", to = "64 MiB", factor = 2 }',
-    "from": '"8 B"',
-    "to": '"64 MiB"',
-    "factor": "2",
-    "step": '"4 KiB"',
-    "matrix": "[[0, 1], [1, 0]]",
-    "include": '[{ dtype = "float32" }]',
-    "exclude": '[{ dtype = "int8", least_size = "1 MiB" }]',
-    "least_size": '"1 MiB"',
-    "most_size": '"1 MiB"',
-    "name": '"ring"',
-    "env": '{ NCCL_ALGO = "Ring" }',
-    "transport": '"rdma"',
-}
-
-
-def _key(key: str, meaning: str, **more: Any) -> Any:
-    """A key of the file: it may be left out where the scenario's dataclasses have a default for it."""
-    if key in _DEFAULTS and "default_factory" not in more:
-        more["default"] = _DEFAULTS[key]
-    elif key in _EXAMPLES:
-        more["examples"] = [tomllib.loads(f"example = {_EXAMPLES[key]}")["example"]]
-    return Field(description=meaning, **more)
-
-
-def _axis(key: str, meaning: str) -> Any:
-    """A list of at least one value, each once."""
-    return _key(key, meaning, min_length=1, json_schema_extra={"uniqueItems": True})
-
-
-def _optional(key: str, meaning: str, **more: Any) -> Any:
-    """A key that is None here, and nothing in the schema, where it is left out."""
-    return _key(key, meaning, default_factory=lambda: None, validate_default=False, **more)
-
-
-class Table(BaseModel):
-    """A table of the file."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", validate_default=True)
 
 
 class MeasureTable(Table):
     """How each case is measured."""
 
-    modes: Many[values.Mode] = _axis(
+    modes: Many[values.Mode] = axis_of(
         "modes", "latency: one operation a sample; throughput: a batch; graph: a captured batch, on a device."
     )
-    precision: values.Share = _key(
+    precision: values.Share = key_of(
         "precision", "Stop when the interval's half-width is within this share of the median."
     )
-    time_budget: Annotated[float, duration(HOUR_S)] = _key("time_budget", "Stop a case at this time in any event.")
-    least_time: Annotated[float, duration(HOUR_S, zero=True)] = _key("least_time", "Sample a case at least this long.")
-    least_iterations: values.Count = _key("least_iterations", "Sample a case at least so many times.")
-    most_iterations: values.Count = _key("most_iterations", "Sample a case at most so many times.")
-    warmup_time: Annotated[float, duration(HOUR_S, zero=True)] = _key(
+    time_budget: Annotated[float, duration(HOUR_S)] = key_of("time_budget", "Stop a case at this time in any event.")
+    least_time: Annotated[float, duration(HOUR_S, zero=True)] = key_of(
+        "least_time", "Sample a case at least this long."
+    )
+    least_iterations: values.Count = key_of("least_iterations", "Sample a case at least so many times.")
+    most_iterations: values.Count = key_of("most_iterations", "Sample a case at most so many times.")
+    warmup_time: Annotated[float, duration(HOUR_S, zero=True)] = key_of(
         "warmup_time", "Warm a case up at most this long."
     )
-    timeout: Annotated[float, duration(24 * HOUR_S)] = _key("timeout", "End the run when a case takes this long.")
-    verify: values.Flag = _key("verify", "Check the data of the very buffers that were timed.")
-    samples: values.Flag = _key("samples", "Keep every sample of every rank.")
-    ranks_per_device: values.BufferCount = _key(
+    timeout: Annotated[float, duration(24 * HOUR_S)] = key_of("timeout", "End the run when a case takes this long.")
+    verify: values.Flag = key_of("verify", "Check the data of the very buffers that were timed.")
+    samples: values.Flag = key_of("samples", "Keep every sample of every rank.")
+    ranks_per_device: values.BufferCount = key_of(
         "ranks_per_device", "Let so many ranks share a device: functional, not performance."
     )
-    order: values.Order = _key("order", "Of the cases; auto: shuffled when there are several launches.")
-    seed: values.Seed = _key("seed", "Of all that is drawn by chance.")
+    order: values.Order = key_of("order", "Of the cases; auto: shuffled when there are several launches.")
+    seed: values.Seed = key_of("seed", "Of all that is drawn by chance.")
 
     @field_validator("modes")
     @classmethod
@@ -143,78 +86,8 @@ class MeasureTable(Table):
         return self
 
 
-class SizeRange(Table):
-    """From one size to another."""
-
-    first: values.Size = _key("from", "The first size.", alias="from")
-    last: values.Size = _key("to", "No size is above this one.", alias="to")
-
-    @model_validator(mode="after")
-    def _rises(self) -> Self:
-        if self.first > self.last:
-            raise refused(f"at most to ({format_size(self.last)})", "exchange from and to", at=("from",))
-        return self
-
-
-class FactorRange(SizeRange):
-    """Sizes that grow by a factor and are rounded to whole bytes."""
-
-    factor: values.Factor = _key("factor", "Each size over the one before.")
-
-    @model_validator(mode="after")
-    def _leads_there(self) -> Self:
-        if self.first == 0:
-            remedy = 'start at "1 B" and write sizes = ["0 B"] in a [[sweep]] of its own'
-            raise refused("at least 1 B, since no factor leads away from 0 B", remedy, at=("from",))
-        if math.log(self.last / self.first) / math.log(self.factor) >= MOST_SIZES:
-            raise refused(f"a factor that gives at most {MOST_SIZES} sizes", "raise it", at=("factor",))
-        return self
-
-    def sizes(self) -> Iterable[int]:
-        """Return the sizes in bytes; small ones may come twice."""
-        return values.growing(self.first, self.last, self.factor)
-
-
-class StepRange(SizeRange):
-    """Sizes that grow by a step."""
-
-    step: values.Step = _key("step", "Each size less the one before.")
-
-    @model_validator(mode="after")
-    def _leads_there(self) -> Self:
-        if (self.last - self.first) // self.step >= MOST_SIZES:
-            raise refused(f"a step that gives at most {MOST_SIZES} sizes", "raise it", at=("step",))
-        return self
-
-    def sizes(self) -> Iterable[int]:
-        """Return the sizes in bytes."""
-        return range(self.first, self.last + 1, self.step)
-
-
-def _branch(value: object) -> str | None:
-    """Return the branch of `sizes` that a value belongs to, so that a message never lists the others."""
-    if isinstance(value, list):
-        return SIZE_LIST
-    if not isinstance(value, dict):
-        return None
-    return SIZE_STEP if "step" in value and "factor" not in value else SIZE_FACTOR
-
-
-Sizes = Annotated[
-    Annotated[
-        list[values.Size],
-        Field(min_length=1, max_length=MOST_SIZES, json_schema_extra={"uniqueItems": True}),
-        AfterValidator(values.distinct),
-        Tag(SIZE_LIST),
-    ]
-    | Annotated[FactorRange, Tag(SIZE_FACTOR)]
-    | Annotated[StepRange, Tag(SIZE_STEP)],
-    Discriminator(_branch),
-]
-
-
 def _allowed(axis: str) -> Any:
-    return _optional(axis, "A value of this axis, or a list of them.")
+    return optional(axis, "A value of this axis, or a list of them.")
 
 
 class RuleTable(Table):
@@ -238,8 +111,8 @@ class RuleTable(Table):
     buffers: OneOrMany[values.BufferCount] = _allowed("buffers")
     pages: OneOrMany[values.Pages] = _allowed("pages")
     pattern: OneOrMany[values.Pattern] = _allowed("pattern")
-    least_size: values.Size = _optional("least_size", "From this size on.")
-    most_size: values.Size = _optional("most_size", "Up to this size.")
+    least_size: values.Size = optional("least_size", "From this size on.")
+    most_size: values.Size = optional("most_size", "Up to this size.")
 
     @model_validator(mode="after")
     def _fits_something(self) -> Self:
@@ -265,34 +138,34 @@ class RuleTable(Table):
 class SweepTable(Table):
     """A cross product of axes; several add up."""
 
-    kind: values.Kind = _key("kind", "What is swept.")
-    backends: Many[values.Backend] = _axis(
+    kind: values.Kind = key_of("kind", "What is swept.")
+    backends: Many[values.Backend] = axis_of(
         "backends", "Libraries; default: nccl where each rank has a device, else mpi."
     )
-    collectives: Many[values.Collective] = _optional("collectives", "What is measured.", min_length=1)
-    kernels: Many[values.Kernel] = _optional("kernels", "For kind kernel: which of our own are measured.", min_length=1)
-    ways: Many[values.Way] = _optional(
+    collectives: Many[values.Collective] = optional("collectives", "What is measured.", min_length=1)
+    kernels: Many[values.Kernel] = optional("kernels", "For kind kernel: which of our own are measured.", min_length=1)
+    ways: Many[values.Way] = optional(
         "ways", "For kind kernel: how; all that each kernel has if left out.", min_length=1
     )
-    dtypes: Many[values.ElementType] = _axis("dtypes", "Element types.")
-    operations: Many[values.Operation] = _axis("operations", "Reduction operations.")
-    roots: Many[values.Root] = _axis("roots", "Root ranks, or all for each in turn.")
-    placements: Many[values.Placement] = _axis("placements", "Send and receive in one buffer or in two.")
-    callers: Many[values.Caller] = _axis("callers", "Who calls the library: a compiled loop or the Python binding.")
-    calls: Many[values.Call] = _axis("calls", "Which form of the library's call.")
-    syncs: Many[values.Sync] = _axis("syncs", "How the ranks meet before each operation.")
-    buffer: Many[values.BufferKind] = _axis("buffer", "How the memory is prepared.")
-    buffers: Many[values.BufferCount] = _axis("buffers", "How many sets of buffers take turns.")
-    pages: Many[values.Pages] = _axis("pages", "Pages of the memory.")
-    topologies: Many[values.Topology] = _axis("topologies", "How the world is cut into groups.")
-    neighbours: Many[values.Neighbour] = _axis("neighbours", "What else runs on each rank's device meanwhile.")
-    patterns: Many[values.Pattern] = _axis("patterns", "How much all_to_all_v sends to whom.")
-    matrix: Many[Many[values.Weight]] = _optional(
+    dtypes: Many[values.ElementType] = axis_of("dtypes", "Element types.")
+    operations: Many[values.Operation] = axis_of("operations", "Reduction operations.")
+    roots: Many[values.Root] = axis_of("roots", "Root ranks, or all for each in turn.")
+    placements: Many[values.Placement] = axis_of("placements", "Send and receive in one buffer or in two.")
+    callers: Many[values.Caller] = axis_of("callers", "Who calls the library: a compiled loop or the Python binding.")
+    calls: Many[values.Call] = axis_of("calls", "Which form of the library's call.")
+    syncs: Many[values.Sync] = axis_of("syncs", "How the ranks meet before each operation.")
+    buffer: Many[values.BufferKind] = axis_of("buffer", "How the memory is prepared.")
+    buffers: Many[values.BufferCount] = axis_of("buffers", "How many sets of buffers take turns.")
+    pages: Many[values.Pages] = axis_of("pages", "Pages of the memory.")
+    topologies: Many[values.Topology] = axis_of("topologies", "How the world is cut into groups.")
+    neighbours: Many[values.Neighbour] = axis_of("neighbours", "What else runs on each rank's device meanwhile.")
+    patterns: Many[values.Pattern] = axis_of("patterns", "How much all_to_all_v sends to whom.")
+    matrix: Many[Many[values.Weight]] = optional(
         "matrix", "For all_to_all_v: row i has the relative weights of what rank i sends to each rank.", min_length=1
     )
-    sizes: Sizes = _optional("sizes", "A list, or a range by factor or by step; barriers alone need none.")
-    include: list[RuleTable] = _optional("include", "Keep only the points that fit one of these rules.")
-    exclude: list[RuleTable] = _optional("exclude", "Leave out the points that fit one of these rules.")
+    sizes: Sizes = optional("sizes", "A list, or a range by factor or by step; barriers alone need none.")
+    include: list[RuleTable] = optional("include", "Keep only the points that fit one of these rules.")
+    exclude: list[RuleTable] = optional("exclude", "Leave out the points that fit one of these rules.")
 
     @field_validator(
         "backends", "collectives", "dtypes", "operations", "roots", "placements", "callers", "calls", "syncs", "buffer",
@@ -315,7 +188,7 @@ class SweepTable(Table):
         if self.sizes is None and sized:
             raise refused(f"sizes for {', '.join(sized)}", at=("sizes",), got="nothing")
         if "all_to_all_v" not in self.collectives:
-            if self.patterns != _DEFAULTS["patterns"]:
+            if self.patterns != DEFAULTS["patterns"]:
                 raise refused("none without all_to_all_v among the collectives", "remove patterns", at=("patterns",))
             if self.matrix is not None:
                 raise refused("none without all_to_all_v among the collectives", "remove matrix", at=("matrix",))
@@ -363,21 +236,21 @@ class SweepTable(Table):
 class VariantTable(Table):
     """Environment settings that need processes of their own."""
 
-    name: values.VariantName = _key("name", "Stands in the rows.")
-    env: values.Environment = _optional("env", "Settings of the environment, as text.")
+    name: values.VariantName = key_of("name", "Stands in the rows.")
+    env: values.Environment = optional("env", "Settings of the environment, as text.")
 
 
 class ExpectTable(Table):
     """What must hold for the run to count."""
 
-    transport: values.Transport = _optional("transport", "The transport that every row must name.")
+    transport: values.Transport = optional("transport", "The transport that every row must name.")
 
 
 class Document(Table):
     """A scenario: what to sweep and how to measure it."""
 
-    version: values.Schema = _key("schema", "Version of the file format.", alias="schema")
-    title: values.Title = _optional("title", "What the rows and reports call it; the file's name if left out.")
+    version: values.Schema = key_of("schema", "Version of the file format.", alias="schema")
+    title: values.Title = optional("title", "What the rows and reports call it; the file's name if left out.")
     measure: MeasureTable = Field(default_factory=MeasureTable)
     sweep: Many[SweepTable]
     variant: list[VariantTable] = Field(default_factory=list)
@@ -416,7 +289,7 @@ def build(document: dict[str, Any], *, name: str, source: str = "", where: str) 
         # Another version of the format may have other keys: nothing else is worth a word then.
         problems = [problem for problem in problems if _other_version(problem)] or problems
         problems = without_misspelt(problems, _KEYS)[:MOST_PROBLEMS]
-        known = Known(_EXAMPLES, _KEYS, lambda place: _fits_in_a_list(document, place))
+        known = Known(EXAMPLES, _KEYS, lambda place: _fits_in_a_list(document, place))
         lines = [f"{where}: {sentence(problem, document, known)}" for problem in problems]
         raise ScenarioError("\n".join(lines)) from None
     variants = [Variant(variant.name, tuple(sorted((variant.env or {}).items()))) for variant in file.variant]

@@ -15,7 +15,8 @@ import collbench.collectives
 from collbench import scenario, scenario_model
 from collbench.dtypes import DTYPES
 from collbench.errors import ScenarioError
-from collbench.scenario_model import MOST_PROBLEMS, MOST_SIZES
+from collbench.scenario_model import MOST_PROBLEMS
+from collbench.scenario_tables import MOST_SIZES
 from collbench.units import format_size, parse_size
 
 COLLECTIVES = ", ".join(scenario.known()["collective"])
