@@ -67,7 +67,7 @@ def test_default_is_nccl_where_every_rank_has_a_device(tmp_path: Path) -> None:
         'schema = 1\ntitle = "d"\n[measure]\ntime_budget = "10 ms"\nleast_time = "1 ms"\n'
         '[[sweep]]\ncollectives = ["all_reduce"]\nsizes = ["8 B"]\n'
     )
-    launching.collbench(["launch", scenario, "-n", "2", "-o", tmp_path / "two"]).expect(0)
+    launching.collbench(["launch", scenario, "-n", "2", "-o", tmp_path / "two", "--no-choices"]).expect(0)
     assert [row.backend for row in read(tmp_path / "two")] == ["nccl"]
     more = launching.cuda_devices() + 1
     if more <= 5:
