@@ -4,11 +4,14 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from collbench.durable import sentences, write_atomically
-from collbench.nccl_log import Choice
 
-Choices = Mapping[tuple[str, str], Choice]
+if TYPE_CHECKING:
+    from collbench.nccl_log import Choice
+
+Choices = Mapping[tuple[str, str], "Choice"]
 """By case (`collbench.plan.spoken`) and group."""
 
 
@@ -20,8 +23,12 @@ def keep(folder: Path, variant: str, choices: Choices) -> None:
         write_atomically(path, json.dumps(rows, indent=1) + "\n", False)
 
 
-def load(folder: Path, variant: str) -> dict[tuple[str, str], Choice]:
+def load(folder: Path, variant: str) -> "dict[tuple[str, str], Choice]":
     """Read them; empty where nobody asked."""
+    if not there(folder, variant):
+        return {}
+    from collbench.nccl_log import Choice
+
     try:
         rows = json.loads(_path(folder, variant).read_text(encoding="utf-8"))
         return {(case_id, group): Choice(**values) for case_id, group, values in rows}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from collbench import memory, noise
 from collbench.backends import backend_named
@@ -19,7 +19,6 @@ from collbench.dtypes import DTYPES
 from collbench.errors import Agreed, AgreedCannotRun, CannotRun, CollbenchError, UsageError
 from collbench.figures import Point, figures
 from collbench.figures import known as known_of
-from collbench.nccl_log import Choice
 from collbench.opened import Opened, on_rank
 from collbench.pattern import Pattern
 from collbench.plan import Case, Plan, spoken
@@ -31,6 +30,9 @@ from collbench.transports import expected
 from collbench.verify import Check, Damage, check_case
 from collbench.watchdog import Watchdog
 from collbench.world import World
+
+if TYPE_CHECKING:  # two dozen patterns, of use to NCCL alone
+    from collbench.nccl_log import Choice
 
 T = TypeVar("T")
 
@@ -71,7 +73,7 @@ class Runner:
     record: Callable[[list[Record]], None]
     keep_samples: Callable[[Case, Group, Sampled], None] | None = None
     done: frozenset[tuple[str, str]] = frozenset()
-    choices: Mapping[tuple[str, str], Choice] = field(default_factory=dict)
+    choices: Mapping[tuple[str, str], "Choice"] = field(default_factory=dict)
     """What libraries said that they choose, by the case's `spoken_id` and group; the same on every rank."""
     _topology: str = "world"
     _neighbours: Neighbours = field(default_factory=Neighbours)
@@ -99,7 +101,7 @@ class Runner:
         self._neighbours.stop()
         self._opened.close()
 
-    def choose(self, plan: Plan) -> dict[tuple[str, str], Choice]:
+    def choose(self, plan: Plan) -> dict[tuple[str, str], "Choice"]:
         """Run each case's operation once, untimed, and hear what its library chose; on rank 0. Collective."""
         found: dict[tuple[str, str], Choice] = {}
         for case in dict.fromkeys(spoken(case) for case in plan.cases if backend_named(case.backend).tells_choices):
@@ -289,7 +291,7 @@ class Runner:
         notes = " ".join(filter(None, (values.get("notes"), UNEXPECTED)))
         return {"notes": notes, "reason": f"transport: got {found or 'none that is known'}, expected {wanted}"}
 
-    def _choice(self, point: Point) -> Choice | None:
+    def _choice(self, point: Point) -> "Choice | None":
         return self.choices.get((spoken(point.case).case_id, point.name))
 
     def _fits(self, need: int) -> None:
