@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from collbench.backends import backend_named
-from collbench.backends.base import Backend, BoundCall, call_list
+from collbench.backends.base import NO_STATUS, Backend, BoundCall, Call, call_list
 from collbench.collectives import collective_of
 from collbench.dtypes import DTYPES
 from collbench.errors import CollbenchError
@@ -40,11 +40,12 @@ def outcome(world: World, backend: Backend, axes: dict[str, Any]) -> dict[str, A
     """What one case came to on this rank.
 
     `set`: attributes of the backend from here on. `shorten`: on that rank the last element is left out. `repeat`: so
-    many calls in a row whose results feed the next one. `absent`: that rank does not call.
+    many calls in a row whose results feed the next one. `absent`: that rank does not call. `late`: that rank calls
+    later than the others.
     """
     for name, value in axes.pop("set", {}).items():
         setattr(type(backend), name, value)
-    count, special = axes.pop("count"), {name: axes.pop(name, None) for name in ("shorten", "repeat", "absent")}
+    count, special = axes.pop("count"), {name: axes.pop(name, None) for name in ("shorten", "repeat", "absent", "late")}
     case = replace(DEFAULT, **axes)
     refused = backend.refuse(case)
     if refused is not None:
@@ -68,6 +69,8 @@ def outcome(world: World, backend: Backend, axes: dict[str, Any]) -> dict[str, A
         world.all_gather(None)
         if special["shorten"] == world.rank:
             shorten(world, bound)
+        if special["late"] == world.rank:
+            delay(bound)
         sampled = sample(bound, world, QUICK, mode=case.mode, step_s=1e-8, timed_ranks=collective.timed_ranks)
         damage = check_case(bound, check, timed=True)
         found["failed"] = sampled.failed
@@ -100,6 +103,13 @@ def shorten(world: World, bound: BoundCall) -> None:
             counted.add(ctypes.c_uint64.from_address(int(call[_PARAMETERS]) + 8 * parameter).value + offset)
     for place in counted:
         ctypes.c_uint64.from_address(place).value -= 1
+
+
+def delay(bound: BoundCall) -> None:
+    """Let 50 ms pass before each call."""
+    usleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p).value or 0
+    first = call_list(*[[Call(usleep, (50_000,), NO_STATUS)]] * bound.run.shape[0])
+    bound.run = np.concatenate([first, bound.run], axis=1)
 
 
 def repeated(world: World, bound: BoundCall, count: int, times: int) -> bool:

@@ -106,6 +106,37 @@ def test_reduce_makes_the_hosts_bits(dtype: str, operation: str) -> None:
         assert (found[out + count :] == 0xA5).all()
 
 
+def bfloat16(values: np.ndarray[Any, np.dtype[np.float32]]) -> np.ndarray[Any, np.dtype[np.uint16]]:
+    """Round finite values to the nearest, ties to even: of the two neighbours by their distance."""
+    low = values.view(np.uint32) >> 16
+    neighbours = [(bits << 16).view(np.float32).astype(np.float64) for bits in (low, low + 1)]
+    below, above = (abs(values - neighbour) for neighbour in neighbours)
+    up = (above < below) | ((above == below) & (low % 2 == 1))
+    return np.asarray(low + up, np.uint16)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves_are_rounded_to_the_nearest(dtype: str) -> None:
+    count, stream = 4000, cupy.cuda.Stream(non_blocking=True)
+    values = np.random.default_rng(7).normal(size=(2, count)).astype(np.float32)
+    values[1, ::2] = values[0, ::2] * np.float32(2.0**-8)  # many ties
+    if dtype == "float16":
+        inputs = values.astype(np.float16)
+        expected = (inputs[0].astype(np.float32) + inputs[1].astype(np.float32)).astype(np.float16).view(np.uint16)
+        bits = inputs.view(np.uint16)
+    else:
+        bits = np.stack([bfloat16(row) for row in values])
+        wide = (bits.astype(np.uint32) << 16).view(np.float32)
+        expected = bfloat16(wide[0] + wide[1])
+    on_device, made = cupy.asarray(bits), cupy.zeros(count, np.uint16)
+    cupy.cuda.Device().synchronize()
+    kernel, base = reduce_cuda.kernel(dtype, "sum"), int(on_device.data.ptr)
+    blocks, arguments = reduce_cuda.arguments(kernel, int(made.data.ptr), base, base + 2 * count, count, 2)
+    kernel.launch(blocks, arguments, stream)
+    stream.synchronize()
+    assert (made.get() == expected).all()
+
+
 MODES = (("latency", "compiled"), ("throughput", "python"), ("graph", "compiled"), ("graph", "python"))
 
 
@@ -139,6 +170,7 @@ def test_peer_copies_arrive_and_a_lost_tail_is_seen(tmp_path: Path) -> None:
     common: dict[str, Any] = {"collective": "peer_copy", "count": 1013, "dtype": "int8", "buffers": 2}
     modes = ({"mode": "latency"}, {"mode": "throughput", "caller": "python"}, {"mode": "graph"})
     whole = [{**common, "pattern": way, **mode} for way in ways for mode in modes]
+    whole.append({**common, "pattern": "engine one_way", "late": 0})  # its reader must not look too early
     short = [{**common, "pattern": way, "shorten": 0} for way in ways]
     found = measured(ranks, [*whole, *short], tmp_path, {"EMUGPU_JITTER_US": "200"})
     for case, outcomes in zip(whole, found, strict=False):
