@@ -145,13 +145,6 @@ def _run(
     plan = _plan(job, options, world)
     locked = _LOCKED[0] if world.rank == 0 else folder
     launch = Books(job, locked, world, plan, variant=options.variant, quiet=options.quiet)
-    if options.choices:
-        return _choose(launch, job, options, world, watchdog, plan)
-    world.from_root(launch.begin)
-    if world.rank == 0:
-        watchdog.on_fault = launch.closing_the_books(watchdog.on_fault)
-        if LAUNCHED not in os.environ:
-            watchdog.on_death = launch.on_death
     runner = Runner(
         world=world,
         watchdog=watchdog,
@@ -166,32 +159,21 @@ def _run(
         done=done_in(job),
         choices=world.from_root(lambda: load_choices(folder.path, options.variant)),
     )
+    if options.choices:
+        choices = runner.choose(plan)
+        world.from_root(lambda: launch.keep_choices(options.variant, choices))
+        return 0
+    world.from_root(launch.begin)
+    if world.rank == 0:
+        watchdog.on_fault = launch.closing_the_books(watchdog.on_fault)
+        if LAUNCHED not in os.environ:
+            watchdog.on_death = launch.on_death
     statuses = runner.run(plan)
     watchdog.enter("end", STOP_TIMEOUT_S)
     code = exit_code([*job.done.values(), *statuses])
     world.from_root(lambda: launch.end(code))
     # `collbench launch` has the code from the run folder; from the ranks Open MPI would print a page about it.
     return 0 if LAUNCHED in os.environ else code
-
-
-def _choose(launch: "Books", job: Job, options: RankOptions, world: "World", watchdog: Watchdog, plan: "Plan") -> int:
-    """Ask the libraries what they choose, and keep it for the launches that follow."""
-    from collbench.runner import Runner
-
-    runner = Runner(
-        world=world,
-        watchdog=watchdog,
-        scenario=job.scenario,
-        clock=launch.clock,
-        place=launch.place,
-        run_id=launch.run_id,
-        launch=job.launch,
-        announce=lambda bases: None,
-        record=lambda records: None,
-    )
-    choices = runner.choose(plan)
-    world.from_root(lambda: launch.keep_choices(options.variant, choices))
-    return 0
 
 
 def _set_up_nccl(job: Job, options: RankOptions, world: "World") -> None:

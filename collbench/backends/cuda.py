@@ -133,6 +133,25 @@ def driver_version() -> str:
     return f"CUDA {version // 1000}.{version // 10 % 100}"
 
 
+class OnDevice:
+    """What a backend says of the device that its process has: its name, its number here, its UUID."""
+
+    on_device = True
+    _device: int
+
+    @property
+    def device(self) -> str:
+        return device_name(self._device)
+
+    @property
+    def device_number(self) -> int | None:
+        return self._device
+
+    @property
+    def uuid(self) -> str:
+        return device_uuid(self._device)
+
+
 class Driver:
     """The CUDA driver's functions by address; CuPy's own runtime is linked into it and has none to look up."""
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.backends.base import NO_STATUS, STATUS, Backend, BoundCall, Call, CallList, Steps, call_list
-from collbench.backends.cuda import DeviceMemory, Driver, device_index, device_name, device_uuid, free_bytes
+from collbench.backends.cuda import DeviceMemory, Driver, OnDevice, device_index, free_bytes
 from collbench.backends.meeting import meeting_calls, meeting_step
 from collbench.backends.memory import GUARD_BYTES, Buffers, Memory, buffers_of
 from collbench.backends.sharing import Shared
@@ -58,7 +58,7 @@ class Made:
     close: Callable[[], None] = field(default=lambda: None)
 
 
-class OnStream(Backend):
+class OnStream(OnDevice, Backend):
     """One process a device; each operation is queued on one stream, and ends when the device has finished it.
 
     latency     The stream is held until all of the sample is queued, so the events around the operation lie as close as
@@ -66,8 +66,6 @@ class OnStream(Backend):
     throughput  Operations back to back between two readings of the host's clock.
     graph       Some operations in a row, captured once, launched as one; held and timed as in latency.
     """
-
-    on_device = True
 
     def __init__(self, group: World) -> None:
         import cupy
@@ -102,18 +100,6 @@ class OnStream(Backend):
         self._flag[0] = _RELEASED
         self._can_hold = self._wait_for_flag() == 0
         self._stream.synchronize()
-
-    @property
-    def device(self) -> str:
-        return device_name(self._device)
-
-    @property
-    def device_number(self) -> int | None:
-        return self._device
-
-    @property
-    def uuid(self) -> str:
-        return device_uuid(self._device)
 
     @abstractmethod
     def make(

@@ -7,10 +7,9 @@ from collbench.backends.base import Call
 from collbench.backends.cuda import (
     DeviceMemory,
     Driver,
+    OnDevice,
     PinnedMemory,
     device_index,
-    device_name,
-    device_uuid,
     driver_problem,
     free_bytes,
     owners,
@@ -26,10 +25,8 @@ from collbench.world import World
 _TO_HOST, _TO_DEVICE = 2, 1  # cudaMemcpyDeviceToHost, cudaMemcpyHostToDevice
 
 
-class MpiOnDevice(Mpi):
+class MpiOnDevice(OnDevice, Mpi):
     """MPI whose buffers lie on this rank's device; times are by the host's clock, as MPI's own are."""
-
-    on_device = True
 
     @classmethod
     def unavailable(cls) -> str | None:
@@ -51,18 +48,6 @@ class MpiOnDevice(Mpi):
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._verifying = cupy.cuda.Stream(non_blocking=True)
         self._sharers: int | None = None
-
-    @property
-    def device(self) -> str:
-        return device_name(self._device)
-
-    @property
-    def device_number(self) -> int | None:
-        return self._device
-
-    @property
-    def uuid(self) -> str:
-        return device_uuid(self._device)
 
     @property
     def ranks_per_device(self) -> int | None:
