@@ -93,6 +93,8 @@ class Books:
             columns = varying(plan.cases)
             if any(case.topology != "world" for case in plan.cases):
                 columns = (*columns, "group", "ranks")
+            if len(set(world.hosts)) > 1:
+                columns = (*columns, "transport")
             self._table = Table(sys.stdout, columns, quiet=quiet, terminal=watched)
 
     def begin(self) -> None:

@@ -146,6 +146,16 @@ class Record:
     temperature_C: float | None = column("degree C", "highest temperature of the ranks' devices after the case")  # noqa: N815
     power_W: float | None = column("W", "highest power of the ranks' devices after the case")  # noqa: N815
     throttle: str | None = column("", "why clocks were held down during the case, over the ranks' devices")
+    transport_source: str | None = column("", "who says so: counters, library log, or both")
+    crossing_bytes: int | None = column("bytes", "least that the case had to move between hosts, warm-up included")
+    rdma_bytes: int | None = column("bytes", "what RDMA ports sent meanwhile, all hosts, less their idle rate")
+    tcp_bytes: int | None = column("bytes", "what network interfaces sent besides, all hosts, less their idle rate")
+    retransmissions: int | None = column("", "sent again meanwhile, by RDMA and TCP, all hosts")
+    out_of_sequence: int | None = column("", "arrived out of order meanwhile, by RDMA and TCP, all hosts")
+    ecn_marked: int | None = column("", "RoCE packets that arrived marked by a congested switch")
+    cnps: int | None = column("", "congestion notifications sent and handled meanwhile, all hosts")
+    pauses: int | None = column("", "pause frames (PFC, 802.3x) received and sent meanwhile, all hosts")
+    drops: int | None = column("", "packets dropped or discarded by interfaces and ports meanwhile, all hosts")
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:

@@ -17,9 +17,11 @@ from collbench.clock import Clock
 from collbench.collectives import collective_of
 from collbench.dtypes import DTYPES
 from collbench.errors import Agreed, AgreedCannotRun, CannotRun, CollbenchError, UsageError
+from collbench.evidence import UNDECIDED
 from collbench.figures import Point, figures
 from collbench.figures import known as known_of
 from collbench.opened import Opened, on_rank
+from collbench.paths import Paths, merged
 from collbench.pattern import Pattern
 from collbench.plan import Case, Plan, spoken
 from collbench.record import Record
@@ -38,6 +40,9 @@ T = TypeVar("T")
 
 UNEXPECTED = "unexpected_transport"
 """The note of a row whose data did not go by the transport that the scenario expects."""
+
+UNTOLD = "transport_untold"
+"""The note of a row that moved too little to tell by which transport, where the scenario expects one."""
 
 _NEIGHBOUR_S = 60.0
 """What a neighbour takes to start at the most (collbench.neighbour)."""
@@ -79,9 +84,11 @@ class Runner:
     _neighbours: Neighbours = field(default_factory=Neighbours)
     _reached: Reached = field(default_factory=Reached)
     _opened: Opened = field(init=False)
+    _paths: Paths = field(init=False)
 
     def __post_init__(self) -> None:
         self._opened = Opened(self.world, self.watchdog)
+        self._paths = Paths(self.world, self.scenario.measure.link_rate)
 
     def run(self, plan: Plan) -> list[str]:
         """Run all cases; the statuses of their rows, on rank 0. Collective over the world."""
@@ -92,6 +99,7 @@ class Runner:
                 f"plan: rank {other} on {self.world.hosts[other]} made another plan than rank 0 on "
                 f"{self.world.hosts[0]}; the hosts must have the same version of collbench"
             )
+        self._paths.open()
         statuses = [status for case in plan.cases for status in self._case(case)]
         self._close()
         return self.world.broadcast(statuses)
@@ -241,7 +249,7 @@ class Runner:
             self.watchdog.enter("neighbour", measure.timeout_s + _NEIGHBOUR_S, case.label, case.case_id)
             self._neighbours.want(case, group, backend)
             self.watchdog.enter("sample", measure.timeout_s, case.label, case.case_id)
-            fresh, before = health(backend), noise.read()
+            fresh, before, counted = health(backend), noise.read(), self._paths.before(group)
             sampled = self._alone(
                 lambda: sample(
                     bound,
@@ -267,10 +275,14 @@ class Runner:
             known["page_bytes"] = _page_bytes(bound, group)
             known |= {"algorithm": bound.algorithm or None} | backend.chosen(self._choice(point)) | state
             known |= limit_columns(collective, group, backend)
+            path = self._paths.columns(point, sampled, counted)
+            columns, disagreement = merged(known, path)
+            known |= columns
+            flags += disagreement
             flags += self._neighbours.flags + ("noisy",) * (max(denied or [0.0]) > noise.HEAVY)
             crowded = self.place.oversubscribed
             values = known | figures(point, bound, sampled, clock=self.clock, oversubscribed=crowded, flags=flags)
-            values |= self._expectation(point, values)
+            values |= self._expectation(point, values, path)
             if not (measure.verify and bound.buffers):
                 return "ok", values, kept
             self.watchdog.enter("verify", measure.timeout_s, case.label, case.case_id)
@@ -282,14 +294,18 @@ class Runner:
         finally:
             bound.close()
 
-    def _expectation(self, point: Point, values: dict[str, Any]) -> dict[str, Any]:
-        """What the row says where the transport is not the one that the scenario expects."""
+    def _expectation(self, point: Point, values: dict[str, Any], path: dict[str, Any]) -> dict[str, Any]:
+        """What the row says where the transport is not the one that the scenario expects, or nobody can tell."""
         wanted, found = self.scenario.expect.transport, str(values.get("transport") or "")
         hosts = len(set(point.group.hosts))
         if wanted is None or point.group.size == 1 or expected(wanted, found, hosts):
             return {}
-        notes = " ".join(filter(None, (values.get("notes"), UNEXPECTED)))
-        return {"notes": notes, "reason": f"transport: got {found or 'none that is known'}, expected {wanted}"}
+        reason, note = f"transport: got {found or 'none that is known'}, expected {wanted}", UNEXPECTED
+        if found == UNDECIDED:
+            reason, note = f"{reason} ({path['undecided']})", UNTOLD
+        elif "rdma" in wanted and path.get("no_rdma"):
+            reason = f"{reason}; {path['no_rdma']}"
+        return {"notes": " ".join(filter(None, (values.get("notes"), note))), "reason": reason}
 
     def _choice(self, point: Point) -> "Choice | None":
         return self.choices.get((spoken(point.case).case_id, point.name))
@@ -382,13 +398,19 @@ def _unmeasured(error: CollbenchError) -> Outcome:
 
 
 def verdict(row: Record) -> str:
-    """Return what a row counts as: its status, or that it is not what the scenario expects."""
-    return "unexpected" if row.status == "ok" and UNEXPECTED in (row.notes or "").split() else row.status
+    """Return what a row counts as: its status, or that it is not what the scenario expects, or cannot be held to it."""
+    notes = (row.notes or "").split() if row.status == "ok" else []
+    return "unexpected" if UNEXPECTED in notes else "untold" if UNTOLD in notes else row.status
 
 
 def exit_code(verdicts: list[str]) -> int:
-    """Return the exit code of a launch by the verdicts on its rows."""
+    """Return the exit code of a launch by the verdicts on its rows.
+
+    A row that moved too little to tell its transport is no failure, but an expectation that no row could be held to is.
+    """
     for status, code in (("wrong", 3), ("timeout", 4), ("failed", 1), ("unexpected", 5)):
         if status in verdicts:
             return code
-    return 0 if "ok" in verdicts or not verdicts else 7
+    if "ok" in verdicts or not verdicts:
+        return 0
+    return 5 if "untold" in verdicts else 7

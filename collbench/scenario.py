@@ -41,6 +41,8 @@ class Measure:
     ranks_per_device: int = 1
     order: str = "auto"
     seed: int = 0
+    link_rate: float | None = None
+    """Bytes a second that each host's link to the others is said to carry; None where the hosts know it themselves."""
 
 
 @dataclass(frozen=True)

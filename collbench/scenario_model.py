@@ -63,6 +63,9 @@ class MeasureTable(Table):
     )
     order: values.Order = key_of("order", "Of the cases; auto: shuffled when there are several launches.")
     seed: values.Seed = key_of("seed", "Of all that is drawn by chance.")
+    link_rate: values.LinkRate = optional(
+        "link_rate", "Rate of each host's link to the others, where its interface does not know it."
+    )
 
     @field_validator("modes")
     @classmethod

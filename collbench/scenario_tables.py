@@ -52,6 +52,7 @@ EXAMPLES = {key: shown(value) for key, value in DEFAULTS.items()} | {
     "name": '"ring"',
     "env": '{ NCCL_ALGO = "Ring" }',
     "transport": '"rdma"',
+    "link_rate": '"25 Gbit/s"',
 }
 
 

@@ -19,10 +19,12 @@ from collbench import __version__
 from collbench.scenario import SCHEMA, known, nearest
 from collbench.units import (
     DURATION_PATTERN,
+    LINK_RATE_PATTERN,
     SIZE_PATTERN,
     format_duration,
     format_size,
     parse_duration,
+    parse_link_rate,
     parse_size,
 )
 
@@ -145,6 +147,13 @@ def duration(most: float, *, zero: bool = False) -> Leaf:
         raise refused(f"a duration {'from' if zero else 'above'} 0 s, at most {format_duration(most)}")
 
     return Leaf(check, lambda: {"type": "string", "pattern": DURATION_PATTERN})
+
+
+def _link_rate(value: object) -> float:
+    rate: float = _parsed(parse_link_rate, value)
+    if rate <= 0:
+        raise refused("a rate above 0")
+    return rate
 
 
 def growing(first: int, last: int, factor: float) -> list[int]:
@@ -290,7 +299,8 @@ Topology = Annotated[
 ]
 Title = Annotated[str, text(r".{1,200}", "one line of at most 200 characters")]
 VariantName = Annotated[str, text(r"[A-Za-z0-9_.-]{1,64}", "at most 64 letters, digits, and any of _ . -")]
-Transport = Annotated[str, text(r"[A-Za-z0-9_.+-]{1,64}", "a word such as rdma or tcp")]
+Transport = Annotated[str, text(r"[A-Za-z0-9_.:,/+-]{1,64}", "a word such as rdma or tcp")]
+LinkRate = Annotated[float, Leaf(_link_rate, lambda: {"type": "string", "pattern": LINK_RATE_PATTERN})]
 Environment = Annotated[
     Mapping[str, str],
     Leaf(

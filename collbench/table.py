@@ -96,6 +96,7 @@ _WHERE_VARYING = {
     "pages": _attribute("pages", 8),
     "pattern": _attribute("pattern", 16),
     "neighbour": _attribute("neighbour", 11),
+    "transport": _attribute("transport", 12),
 }
 _MEASURED = (
     _duration("time", "time_p50_s"),

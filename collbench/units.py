@@ -28,11 +28,19 @@ DURATION_UNITS: Mapping[str, Fraction] = {
     "min": Fraction(60),
     "h": Fraction(3600),
 }
+LINK_RATE_UNITS: Mapping[str, Fraction] = {
+    "bit/s": Fraction(1, 8),
+    "kbit/s": Fraction(10**3, 8),
+    "Mbit/s": Fraction(10**6, 8),
+    "Gbit/s": Fraction(10**9, 8),
+    "Tbit/s": Fraction(10**12, 8),
+}
 
 # Eighteen digits hold every size and duration there is, and keep a mistyped number from growing without bound.
 _NUMBER = r"[0-9]{1,18}(?:\.[0-9]{1,18})?"
 SIZE_PATTERN = rf"^({_NUMBER}) ?({'|'.join(SIZE_UNITS)})$"
 DURATION_PATTERN = rf"^({_NUMBER}) ?({'|'.join(DURATION_UNITS)})$"
+LINK_RATE_PATTERN = rf"^({_NUMBER}) ?({'|'.join(LINK_RATE_UNITS)})$"
 
 # Minutes and hours begin at two of them: "90 s" reads better than "1.5 min".
 _DURATION_STEPS = (("h", 3600.0, 7200.0), ("min", 60.0, 120.0), ("s", 1.0, 1.0), ("ms", 1e-3, 1e-3), ("us", 1e-6, 1e-6))
@@ -95,6 +103,11 @@ def parse_duration(text: object) -> float:
     return float(_parsed(text, "a duration", DURATION_UNITS, DURATION_PATTERN, '"3 s"'))
 
 
+def parse_link_rate(text: object) -> float:
+    """Return the bytes per second of a link's rate such as "25 Gbit/s": bits, as links are named by."""
+    return float(_parsed(text, "a link's rate", LINK_RATE_UNITS, LINK_RATE_PATTERN, '"25 Gbit/s"'))
+
+
 def format_duration(seconds: float) -> str:
     """Write a duration with three significant digits in the unit that suits it: 1.234e-5 is "12.3 us"."""
     if not math.isfinite(seconds):
@@ -129,7 +142,7 @@ def _parsed(text: object, what: str, units: Mapping[str, Fraction], pattern: str
 
 
 def _base(units: Mapping[str, Fraction]) -> str:
-    return next(name for name, scale in units.items() if scale == 1)
+    return next((name for name, scale in units.items() if scale == 1), "Gbit/s")
 
 
 def _meant(text: str, units: Mapping[str, Fraction]) -> str:
