@@ -160,7 +160,7 @@ def merged(known: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[dict[str
     columns = {name: value for name, value in found.items() if name not in ("undecided", "no_rdma")}
     if not said:
         return columns, ()
-    del columns["transport"]
+    columns.pop("transport", None)
     columns["transport_source"] = "library log"
     if not counted or counted == UNDECIDED:
         return columns, ()

@@ -136,7 +136,8 @@ def _run(
     watchdog.on_fault = _keep_fault(job.folder, job.start)
     wait_for_imports()
     from collbench.choices import load as load_choices
-    from collbench.runner import Runner, exit_code
+    from collbench.runner import Runner
+    from collbench.verdicts import exit_code
 
     gc.freeze()
     gc.enable()
@@ -195,8 +196,8 @@ def _set_up_nccl(job: Job, options: RankOptions, world: "World") -> None:
 
 def _job(options: RankOptions, world: "World", scenario: "Scenario") -> Job:
     """Rank 0: make or open the run folder."""
-    from collbench.runner import verdict
     from collbench.runs import begin_or_open_run, check_launches, drop_unfinished
+    from collbench.verdicts import verdict
 
     names = [variant.name for variant in scenario.variants]
     if names and options.variant not in names:

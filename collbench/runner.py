@@ -17,7 +17,6 @@ from collbench.clock import Clock
 from collbench.collectives import collective_of
 from collbench.dtypes import DTYPES
 from collbench.errors import Agreed, AgreedCannotRun, CannotRun, CollbenchError, UsageError
-from collbench.evidence import UNDECIDED
 from collbench.figures import Point, figures
 from collbench.figures import known as known_of
 from collbench.opened import Opened, on_rank
@@ -28,7 +27,7 @@ from collbench.record import Record
 from collbench.scenario import Scenario
 from collbench.timing import Sampled, sample
 from collbench.topology import Group, Round, rounds, unfit
-from collbench.transports import expected
+from collbench.verdicts import expectation, verdict
 from collbench.verify import Check, Damage, check_case
 from collbench.watchdog import Watchdog
 from collbench.world import World
@@ -37,12 +36,6 @@ if TYPE_CHECKING:  # two dozen patterns, of use to NCCL alone
     from collbench.nccl_log import Choice
 
 T = TypeVar("T")
-
-UNEXPECTED = "unexpected_transport"
-"""The note of a row whose data did not go by the transport that the scenario expects."""
-
-UNTOLD = "transport_untold"
-"""The note of a row that moved too little to tell by which transport, where the scenario expects one."""
 
 _NEIGHBOUR_S = 60.0
 """What a neighbour takes to start at the most (collbench.neighbour)."""
@@ -282,7 +275,7 @@ class Runner:
             flags += self._neighbours.flags + ("noisy",) * (max(denied or [0.0]) > noise.HEAVY)
             crowded = self.place.oversubscribed
             values = known | figures(point, bound, sampled, clock=self.clock, oversubscribed=crowded, flags=flags)
-            values |= self._expectation(point, values, path)
+            values |= expectation(self.scenario.expect.transport, group, values, path)
             if not (measure.verify and bound.buffers):
                 return "ok", values, kept
             self.watchdog.enter("verify", measure.timeout_s, case.label, case.case_id)
@@ -293,19 +286,6 @@ class Runner:
             return "ok", values | wrong, kept
         finally:
             bound.close()
-
-    def _expectation(self, point: Point, values: dict[str, Any], path: dict[str, Any]) -> dict[str, Any]:
-        """What the row says where the transport is not the one that the scenario expects, or nobody can tell."""
-        wanted, found = self.scenario.expect.transport, str(values.get("transport") or "")
-        hosts = len(set(point.group.hosts))
-        if wanted is None or point.group.size == 1 or expected(wanted, found, hosts):
-            return {}
-        reason, note = f"transport: got {found or 'none that is known'}, expected {wanted}", UNEXPECTED
-        if found == UNDECIDED:
-            reason, note = f"{reason} ({path['undecided']})", UNTOLD
-        elif "rdma" in wanted and path.get("no_rdma"):
-            reason = f"{reason}; {path['no_rdma']}"
-        return {"notes": " ".join(filter(None, (values.get("notes"), note))), "reason": reason}
 
     def _choice(self, point: Point) -> "Choice | None":
         return self.choices.get((spoken(point.case).case_id, point.name))
@@ -395,22 +375,3 @@ def _unmeasured(error: CollbenchError) -> Outcome:
     """What the row of a case says that an error ended."""
     status = "skipped" if isinstance(error, CannotRun | UsageError) else "failed"
     return status, {"reason": str(error)}, None
-
-
-def verdict(row: Record) -> str:
-    """Return what a row counts as: its status, or that it is not what the scenario expects, or cannot be held to it."""
-    notes = (row.notes or "").split() if row.status == "ok" else []
-    return "unexpected" if UNEXPECTED in notes else "untold" if UNTOLD in notes else row.status
-
-
-def exit_code(verdicts: list[str]) -> int:
-    """Return the exit code of a launch by the verdicts on its rows.
-
-    A row that moved too little to tell its transport is no failure, but an expectation that no row could be held to is.
-    """
-    for status, code in (("wrong", 3), ("timeout", 4), ("failed", 1), ("unexpected", 5)):
-        if status in verdicts:
-            return code
-    if "ok" in verdicts or not verdicts:
-        return 0
-    return 5 if "untold" in verdicts else 7

@@ -64,3 +64,26 @@ def test_every_word_can_hold_and_fail() -> None:
 
 def test_what_goes_over_a_network() -> None:
     assert on_network(["nvls", "shm", "net/ib", "collnet/gdr"]) == {"net/ib", "collnet/gdr"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "holds"),
+    [
+        ("rdma", "rdma:mlx5_0,mlx5_1", True),
+        ("ib", "rdma:mlx5_0", True),
+        ("tcp", "tcp:eth0", True),
+        ("socket", "tcp:eth0", True),
+        ("tcp:eth0", "tcp:eth0", True),
+        ("rdma", "tcp:eth0", False),
+        ("tcp", "rdma:rxe0", False),
+        ("rdma:mlx5_1", "rdma:mlx5_0", False),
+        ("rdma", "mixed:rdma:mlx5_0=0.60;tcp:eth0=0.40", False),
+        ("shm", "shm", True),
+        ("shm", "tcp:lo", False),
+        ("rdma", "undecided", False),
+        ("rdma+tcp", "rdma:mlx5_0", False),
+        ("gdr", "rdma:mlx5_0", False),
+    ],
+)
+def test_what_counters_say(wanted: str, found: str, holds: bool) -> None:
+    assert expected(wanted, found, 2) is holds
