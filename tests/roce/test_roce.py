@@ -47,17 +47,15 @@ COMMANDS = """
 set -u
 export OPAL_PREFIX={venv} PRTE_PREFIX={venv} PYTHONPATH={tree} NUMBA_CACHE_DIR={rig}/kernels PYTHONDONTWRITEBYTECODE=1
 cd {work}
-run() {{
-    {venv}/bin/mpirun --prefix {venv} -np 2 --hostfile /etc/mpihosts --map-by node "$@"
-}}
+common="--prefix {venv} --hostfile /etc/mpihosts --map-by node -x PYTHONPATH -x NUMBA_CACHE_DIR"
 for path in tcp rdma; do
-    more=()
-    [ $path = tcp ] || more=(--mca pml ucx -x UCX_NET_DEVICES=rxe0:1 -x UCX_TLS=rc,self)
-    run -x PYTHONPATH -x NUMBA_CACHE_DIR "${{more[@]}}" \\
-        {venv}/bin/python3 -m collbench run {work}/roce.toml -o {work}/$path >$path.out 2>$path.err
+    more=
+    [ $path = tcp ] || more="--mca pml ucx -x UCX_NET_DEVICES=rxe0:1 -x UCX_TLS=rc,self"
+    {venv}/bin/python3 -m collbench launch {work}/roce.toml -n 2 -o {work}/$path \
+        --launcher {venv}/bin/mpirun --launcher-args "$common $more" >$path.out 2>$path.err
     echo $? >$path.code
 done
-run -x PYTHONPATH -x NUMBA_CACHE_DIR {venv}/bin/python3 -m collbench doctor --json --seconds 1 >doctor.json 2>doctor.err
+{venv}/bin/mpirun -np 2 $common {venv}/bin/python3 -m collbench doctor --json --seconds 1 >doctor.json 2>doctor.err
 echo $? >doctor.code
 """
 
@@ -67,14 +65,16 @@ def work() -> Path:
     """What the machines left behind."""
     folder = RIG / "work"
     for old in sorted(folder.rglob("*"), reverse=True):
-        old.rmdir() if old.is_dir() else old.unlink()
+        (old.rmdir if old.is_dir() else old.unlink)()
     folder.mkdir(exist_ok=True)
     (folder / "roce.toml").write_text(SCENARIO)
     commands = COMMANDS.format(venv=RIG / "venv", tree=ROOT, rig=RIG, work=folder)
     (folder / "commands.sh").write_text(commands)
     rig = ROOT / "tests/roce/roce-rig.sh"
     launching.run(
-        [rig, "-d", ROOT, "-t", "500", "bash", folder / "commands.sh"], timeout=540, env={"RIG_HOME": str(RIG)}
+        [rig, "-d", ROOT, "-t", "500", "bash", folder / "commands.sh"],
+        timeout=540,
+        env={"RIG_HOME": str(RIG), "RIG_DISK": str(RIG / "venv")},
     ).expect(0)
     return folder
 
