@@ -33,7 +33,7 @@ WANDER = 1e-6
 
 _TAG = 79
 _LEAST_ROUNDS, _MOST_ROUNDS = 10, 100
-_ROUNDS_NS = 5_000_000
+_ROUNDS_NS = 10_000_000
 """A pair of clocks is measured for about so long: some ten to a hundred round trips, one of them undisturbed."""
 _REMEMBERED_NS = 60_000_000_000
 """The rate is taken from measurements of the last minute: a long line makes little of each one's error."""
@@ -158,7 +158,7 @@ class CommonClock:
         return len(self._clocks) == 1
 
     def measure(self) -> None:
-        """Measure every clock against the reference, 5 ms for each doubling of clocks; collective over the group."""
+        """Measure every clock against the reference, 10 ms for each doubling of clocks; collective over the group."""
         if self.shared:
             return
         point = self._measured() if self._group.rank == self._leaders[self._mine] else Point(0, 0, 0)

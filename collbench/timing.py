@@ -135,7 +135,7 @@ class _Sampler:
             table[_DEVICE] = self.bound.device_times(self._iteration - samples * batch, samples)
         table[_ENTRY] = stamps[:, 0]
         if pacer is not None:
-            table[_LATE] = pacer.late(samples)
+            table[_LATE] = pacer.end(samples)
         whole = self._group.gather_array(local)
         self._progress()
         if whole is None:
@@ -187,7 +187,10 @@ def sample(
     bound.prime()
     common = CommonClock(group, history)
     common.measure()
-    sampler = _Sampler(bound, group, progress, None if bound.schedule is None else Pacer(bound.schedule, group, common))
+    pacer = None
+    if bound.schedule is not None:
+        pacer = Pacer(bound.schedule, group, common, in_python=bound.steps is not None)
+    sampler = _Sampler(bound, group, progress, pacer)
     warmed, iteration_s = _warm_up(sampler, measure, timed_ranks)
     batch = 1
     if mode == "throughput" and sampler.failed is None:
