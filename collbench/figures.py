@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from collbench.arrival import arrivals
 from collbench.backends.base import Backend, BoundCall
 from collbench.clock import Clock
 from collbench.collectives import Collective, Layout, Shape
@@ -104,4 +105,29 @@ def figures(
         "busbw_GBps": algbw * factor if algbw is not None and factor is not None else None,
         "slowest_rank": point.group.ranks[slowest.rank] if slowest else None,
         "slowest_rank_share": slowest.share if slowest else None,
+        "late_starts": sampled.late_starts,
+    } | _arrival(point, sampled, clock)
+
+
+def _arrival(point: Point, sampled: Sampled, clock: Clock) -> dict[str, Any]:
+    """Who came late, where each operation's entries are known; ranks that only look on come to nothing."""
+    collective, group = point.collective, point.group
+    taking_part = [rank for rank in range(group.size) if collective.role(rank, group.size) is not None]
+    if sampled.entry_s is None or sampled.exit_s is None or len(taking_part) < 2:
+        return {}
+    values: dict[str, Any] = {"clock_error_s": sampled.clock_error_s}
+    if point.case.mode == "throughput":  # of a batch only the first entry is known
+        return values
+    found = arrivals(
+        sampled.entry_s[taking_part],
+        sampled.exit_s[taking_part],
+        error_s=max(sampled.clock_error_s, clock.step_s),
+    )
+    values |= {"arrival_skew_s": found.skew_s, "wait_share": found.wait_share}
+    if found.last is None:
+        return values
+    return values | {
+        "last_rank": group.ranks[taking_part[found.last.rank]],
+        "last_rank_share": found.last.share,
+        "last_rank_delay_s": found.last.delay_s,
     }

@@ -165,7 +165,7 @@ def launch(options: LaunchOptions) -> int:
         words, variables = command_of(launcher, ranks, options.launcher_args)
         folder = begin_run(options.output, scenario, options.scenario, ranks, launches)
     folder.unlock()  # rank 0 holds it while a launch runs
-    _compile_kernels()
+    _compile_kernels(scenario)
     # Open MPI hands its environment on to processes of this host alone.
     exported = launcher.kind == "openmpi" and _names_hosts(options.launcher_args)
     codes = []
@@ -231,10 +231,13 @@ def _order(scenario: Scenario, launches: int) -> Iterator[tuple[int, Variant | N
         yield from ((number, variant) for variant in shuffled)
 
 
-def _compile_kernels() -> None:
+def _compile_kernels(scenario: Scenario) -> None:
     """Compile the kernels once, before the ranks need them all at the same time."""
     import collbench.kernels.call_loop
-    import collbench.kernels.pattern  # noqa: F401
+    import collbench.kernels.pattern
+
+    if any("clock" in sweep.syncs for sweep in scenario.sweeps):
+        import collbench.kernels.start_at  # noqa: F401
 
 
 def _one(command: list[str], settings: dict[str, str], folder: RunFolder, signals: _Signals, ranks: int) -> int:

@@ -101,7 +101,9 @@ class Record:
     warmup_iterations: int | None = column("", "iterations before the first sample")
     iterations: int | None = column("", "iterations that were measured")
     batch: int | None = column("", "iterations in one sample; 1 in mode latency")
-    stopped_by: str | None = column("", "what ended the sampling: precision, budget or iterations")
+    stopped_by: str | None = column(
+        "", "what ended the sampling: precision, budget or iterations; late where every start was late"
+    )
     clock: str | None = column("", "host or device: the clock that the times are from")
     clock_step_s: float | None = column("s", "step of that clock")
     timer_floor_s: float | None = column("s", "what an empty sample reads")
@@ -156,6 +158,18 @@ class Record:
     cnps: int | None = column("", "congestion notifications sent and handled meanwhile, all hosts")
     pauses: int | None = column("", "pause frames (PFC, 802.3x) received and sent meanwhile, all hosts")
     drops: int | None = column("", "packets dropped or discarded by interfaces and ports meanwhile, all hosts")
+    wait_share: float | None = column(
+        "ratio", "part of the ranks' time in the operation before the last rank entered it"
+    )
+    last_rank: int | None = column(
+        "", "rank of the world that arrived last most often; empty where that cannot be told from chance"
+    )
+    last_rank_share: float | None = column("ratio", "part of the samples in which it was the last")
+    last_rank_delay_s: float | None = column("s", "median time of its arrival after the median of the others'")
+    late_starts: int | None = column("", "samples discarded since a rank was late for their instant; sync clock only")
+    clock_error_s: float | None = column(
+        "s", "what arrivals of two ranks may be wrong by against each other; 0 where they read one clock"
+    )
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:

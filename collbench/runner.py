@@ -15,6 +15,7 @@ from collbench.backends.base import Backend, BoundCall
 from collbench.beside import Neighbours, Reached, health, health_columns, limit_columns
 from collbench.clock import Clock
 from collbench.collectives import collective_of
+from collbench.common_clock import History
 from collbench.dtypes import DTYPES
 from collbench.errors import Agreed, AgreedCannotRun, CannotRun, CollbenchError, UsageError
 from collbench.figures import Point, figures
@@ -25,7 +26,7 @@ from collbench.pattern import Pattern
 from collbench.plan import Case, Plan, spoken
 from collbench.record import Record
 from collbench.scenario import Scenario
-from collbench.timing import Sampled, sample
+from collbench.timing import ALL_LATE, Sampled, sample
 from collbench.topology import Group, Round, rounds, unfit
 from collbench.verdicts import expectation, verdict
 from collbench.verify import Check, Damage, check_case
@@ -76,6 +77,7 @@ class Runner:
     _topology: str = "world"
     _neighbours: Neighbours = field(default_factory=Neighbours)
     _reached: Reached = field(default_factory=Reached)
+    _clock_history: History = field(default_factory=History)
     _opened: Opened = field(init=False)
     _paths: Paths = field(init=False)
 
@@ -252,6 +254,7 @@ class Runner:
                     step_s=self.clock.step_s,
                     timed_ranks=collective.timed_ranks,
                     progress=self.watchdog.extend,
+                    history=self._clock_history,
                 )
             )
             if sampled.failed is not None:
@@ -259,6 +262,13 @@ class Runner:
                 reason = f"{bound.library_call}: rank {group.ranks[rank]} got status {status} while it was timed"
                 reason += f" ({bound.failure})" if bound.failure else ""
                 return "failed", known | {"reason": reason}, None
+            if sampled.stopped_by == ALL_LATE:
+                reason = (
+                    f"sync clock: all {sampled.late_starts} starts were late within the budget; give it a longer "
+                    "time_budget, or a core to each rank"
+                )
+                late = {"late_starts": sampled.late_starts, "stopped_by": ALL_LATE}
+                return "failed", known | late | {"reason": reason}, None
             kept = sampled if self.keep_samples is not None and sampled.durations_s.size else None
             denied = group.gather(noise.denied(before, noise.read()))
             state, flags = health_columns(group, fresh, health(backend))

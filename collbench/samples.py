@@ -36,7 +36,8 @@ def write(
 ) -> None:
     """Write one case's samples: a row for each sample and rank, times in seconds of one operation, as in its row.
 
-    `sampled` is what the group's rank 0 has: arrays of ranks x samples.
+    `sampled` is what the group's rank 0 has: arrays of ranks x samples. Entry and exit are those of the whole sample:
+    of a batch its first entry and last exit, of a round trip both ways.
     """
     import pyarrow
     from pyarrow import parquet
@@ -55,6 +56,8 @@ def write(
         columns["device_s"] = sampled.device_s.T.ravel() / operations_per_iteration
     else:
         columns["device_s"] = pyarrow.nulls(count * len(ranks), pyarrow.float64())
+    for name, times in (("entry_s", sampled.entry_s), ("exit_s", sampled.exit_s)):
+        columns[name] = pyarrow.nulls(count * len(ranks), pyarrow.float64()) if times is None else times.T.ravel()
     (folder / FOLDER).mkdir(exist_ok=True)
     path = folder / FOLDER / f"{launch}-{case_id}-{group.replace('/', '_')}.parquet"
     partial = path.with_name(f".{path.name}")

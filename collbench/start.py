@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from collbench.errors import CannotRun
@@ -105,7 +106,8 @@ def start_world(beside: Callable[[], object] = lambda: None) -> World:
             f"launcher: {announced[0]} says {announced[1]} processes but MPI ({library}) sees {size}; "
             "it is not this MPI's mpirun that started them: use `collbench launch`, or the mpirun beside Python"
         )
-    found = comm.allgather((socket.gethostname(), len(os.sched_getaffinity(0))))
+    told = comm.allgather((socket.gethostname(), len(os.sched_getaffinity(0)), clock_identity()))
+    found = [(host, cores) for host, cores, _ in told]
     hosts = tuple(host for host, _ in found)
     return World(
         rank=rank,
@@ -113,10 +115,33 @@ def start_world(beside: Callable[[], object] = lambda: None) -> World:
         comm=comm.Dup(),
         ranks=tuple(range(size)),
         hosts=hosts,
+        clocks=_numbered([clock or host for host, _, clock in told]),
         library=library,
         crowded=any(hosts.count(host) > max(cores, _least_cores(found, host)) for host, cores in found),
         thread_level=_THREAD_LEVELS[MPI.Query_thread()],
     )
+
+
+def clock_identity() -> str:
+    """What the processes have in common that read one CLOCK_MONOTONIC: the kernel's boot, and the time namespace.
+
+    Containers share it with their host, virtual machines do not. Empty where the kernel does not say.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+    try:
+        namespace = str(Path("/proc/self/ns/time").readlink())
+    except OSError:  # before Linux 5.6 there is one for all
+        namespace = ""
+    return f"{boot} {namespace}"
+
+
+def _numbered(clocks: list[str]) -> tuple[int, ...]:
+    """Number the clocks in the order of their first ranks; nothing where there is one."""
+    numbers = {clock: number for number, clock in enumerate(dict.fromkeys(clocks))}
+    return tuple(numbers[clock] for clock in clocks) if len(numbers) > 1 else ()
 
 
 def _least_cores(found: list[tuple[str, int]], host: str) -> int:

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.backends.base import BoundCall, Steps
+from collbench.common_clock import CommonClock, History
+from collbench.pacing import Pacer
 from collbench.scenario import Measure
 from collbench.stats import median_of, relative_half_width
 from collbench.world import World
@@ -34,6 +36,9 @@ _LEAST_BATCH = 4
 _MOST_BATCH = 4096
 _GATHERED = 1 << 22
 """Most durations (ranks x samples) that a block may bring to rank 0."""
+_HOST, _ENQUEUE, _DEVICE, _ENTRY, _LATE = range(5)
+"""The rows of a block of one rank; the last one only where samples start at instants."""
+_ROWS = 5
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,10 @@ class Sampled:
     """What the group's rank 0 knows after sampling; on other ranks the arrays are empty.
 
     `durations_s` and `enqueue_s` are ranks x samples, seconds of one iteration by the host's clock; `device_s` likewise
-    by the device's, or None. `failed` is the first failing rank and its status, or None, and known to all.
+    by the device's, or None. `entry_s` (ranks x samples) says when the samples began, on rank 0's clock from the first
+    one on, and `clock_error_s` what two of different ranks may be wrong by. `late_starts` were discarded; None where
+    nothing starts at an instant. `failed` is the first failing rank and its status, or None; it and `stopped_by` are
+    known to all.
     """
 
     durations_s: Floats
@@ -51,6 +59,14 @@ class Sampled:
     batch: int
     stopped_by: str
     failed: tuple[int, int] | None = None
+    entry_s: Floats | None = None
+    clock_error_s: float = 0.0
+    late_starts: int | None = None
+
+    @property
+    def exit_s(self) -> Floats | None:
+        """When the samples had ended (ranks x samples), by the clock of `entry_s`."""
+        return None if self.entry_s is None else self.entry_s + self.durations_s * self.batch
 
 
 def python_loop(steps: Steps, first: int, batch: int, stamps: Int64s) -> int:
@@ -83,26 +99,43 @@ def loop_of(bound: BoundCall) -> Callable[[int, int, Int64s], int]:
 class _Sampler:
     """Runs blocks on all ranks of the group and brings their durations together."""
 
-    def __init__(self, bound: BoundCall, group: World, progress: Callable[[], None]) -> None:
+    def __init__(
+        self, bound: BoundCall, group: World, progress: Callable[[], None], pacer: Pacer | None = None
+    ) -> None:
         self._loop = loop_of(bound)
         self.bound = bound
         self._group = group
         self._progress = progress
         self._iteration = 0
-        self.most = max(1, min(bound.most_samples, _GATHERED // group.size))
+        self.pacer = pacer
+        self._most = max(1, min(bound.most_samples, _GATHERED // group.size))
         self.failed: tuple[int, int] | None = None
 
+    @property
+    def most(self) -> int:
+        """So many samples a block may have at the most; on rank 0."""
+        return self._most if self.pacer is None else min(self._most, self.pacer.most)
+
     def block(self, samples: int, batch: int) -> Int64s | None:
-        """Run a block; rank 0 gets (ranks x 3 x samples) nanoseconds of whole samples: host, enqueue, device."""
+        """Run a block; rank 0 gets (ranks x 5 x samples): host, enqueue and device times, entry by the rank's own clock
+        (nanoseconds all), and whether the start was late."""
+        pacer = self.pacer
+        if pacer is not None:
+            pacer.begin(samples)
         stamps = np.empty((samples, 3), np.int64)
         status = self._loop(self._iteration, batch, stamps)
         self._iteration += samples * batch
-        local = np.zeros(1 + 3 * samples, np.int64)
+        rows = _ROWS if pacer is not None else _ROWS - 1
+        local = np.zeros(1 + rows * samples, np.int64)
         local[0] = status & 0x7FFFFFFFFFFFFFFF
-        local[1 : 1 + samples] = stamps[:, 2] - stamps[:, 0]
-        local[1 + samples : 1 + 2 * samples] = stamps[:, 1] - stamps[:, 0]
+        table = local[1:].reshape(rows, samples)
+        table[_HOST] = stamps[:, 2] - stamps[:, 0]
+        table[_ENQUEUE] = stamps[:, 1] - stamps[:, 0]
         if self.bound.device_times is not None and not status:
-            local[1 + 2 * samples :] = self.bound.device_times(self._iteration - samples * batch, samples)
+            table[_DEVICE] = self.bound.device_times(self._iteration - samples * batch, samples)
+        table[_ENTRY] = stamps[:, 0]
+        if pacer is not None:
+            table[_LATE] = pacer.end(samples)
         whole = self._group.gather_array(local)
         self._progress()
         if whole is None:
@@ -110,7 +143,10 @@ class _Sampler:
         failing = np.flatnonzero(whole[:, 0])
         if failing.size:
             self.failed = int(failing[0]), int(whole[failing[0], 0])
-        return whole[:, 1:].reshape(self._group.size, 3, samples)
+        block: Int64s = whole[:, 1:].reshape(self._group.size, rows, samples)
+        if pacer is not None:
+            pacer.learn(block[:, _HOST].max(axis=0), late_in(block))
+        return block
 
     def decide(self, samples: int, batch: int, word: int = 0) -> tuple[int, int, int]:
         """Rank 0 says how the next block is (0 samples ends the phase), with a word of its own; all ranks hear it."""
@@ -125,8 +161,15 @@ class _Sampler:
 def _worst(block: Int64s, use_device: bool, timed_ranks: int) -> Int64s:
     """The largest duration over the ranks that count, for each sample."""
     rows = block if timed_ranks < 0 else block[:timed_ranks]
-    worst: Int64s = rows[:, 2 if use_device else 0].max(axis=0)
+    worst: Int64s = rows[:, _DEVICE if use_device else _HOST].max(axis=0)
     return worst
+
+
+def late_in(block: Int64s) -> NDArray[np.bool_]:
+    """Return which samples of a block some rank began late; none where nothing starts at an instant."""
+    if block.shape[1] <= _LATE:
+        return np.zeros(block.shape[2], np.bool_)
+    return np.asarray(block[:, _LATE].any(axis=0))
 
 
 def sample(
@@ -138,15 +181,21 @@ def sample(
     step_s: float,
     timed_ranks: int = -1,
     progress: Callable[[], None] = lambda: None,
+    history: History | None = None,
 ) -> Sampled:
-    """Warm up and sample one bound case; collective over the group."""
+    """Warm up and sample one bound case; collective over the group. `history` is what this rank knows of its clock."""
     bound.prime()
-    sampler = _Sampler(bound, group, progress)
+    common = CommonClock(group, history)
+    common.measure()
+    pacer = None
+    if bound.schedule is not None:
+        pacer = Pacer(bound.schedule, group, common, in_python=bound.steps is not None)
+    sampler = _Sampler(bound, group, progress, pacer)
     warmed, iteration_s = _warm_up(sampler, measure, timed_ranks)
     batch = 1
     if mode == "throughput" and sampler.failed is None:
         batch = math.ceil(min(max(_BATCH_S / max(iteration_s, 1e-9), _LEAST_BATCH), _MOST_BATCH))
-    return _collect(sampler, measure, batch, iteration_s, warmed, step_s, timed_ranks)
+    return _collect(sampler, common, measure, batch, iteration_s, warmed, step_s, timed_ranks)
 
 
 def _warm_up(sampler: _Sampler, measure: Measure, timed_ranks: int) -> tuple[int, float]:
@@ -173,6 +222,7 @@ def _warm_up(sampler: _Sampler, measure: Measure, timed_ranks: int) -> tuple[int
 
 def _collect(
     sampler: _Sampler,
+    common: CommonClock,
     measure: Measure,
     batch: int,
     iteration_s: float,
@@ -182,9 +232,11 @@ def _collect(
 ) -> Sampled:
     blocks: list[Int64s] = []
     worst: list[Int64s] = []
-    operations = sampler.bound.operations
-    taken, began, stopped_by = 0, time.monotonic(), _STOPS.index("budget")
+    operations, pacer = sampler.bound.operations, sampler.pacer
+    tried, began, stopped_by = 0, time.monotonic(), _STOPS.index("budget")
     use_device = sampler.bound.device_times is not None
+    if pacer is not None:
+        pacer.expect(iteration_s * batch)
     most = max(1, min(sampler.most, measure.most_iterations // (batch * operations)))
     samples = _next_block(iteration_s * batch, 0.0, measure, most)
     samples, batch, _ = sampler.decide(0 if sampler.failed else samples, batch)
@@ -192,29 +244,42 @@ def _collect(
         block = sampler.block(samples, batch)
         following, word = 0, stopped_by
         if block is not None and sampler.failed is None:
-            blocks.append(block)
-            worst.append(_worst(block, use_device, timed_ranks))
-            taken += samples
+            kept = block[:, :, ~late_in(block)]
+            blocks.append(kept)
+            worst.append(_worst(kept, use_device, timed_ranks))
+            tried += samples
             elapsed = time.monotonic() - began
             following, word = _more(np.concatenate(worst), batch * operations, elapsed, measure, step_s)
             if following:
-                following = min(_next_block(elapsed / taken, elapsed, measure, sampler.most), following)
+                following = min(_next_block(elapsed / tried, elapsed, measure, sampler.most), following)
+            elif not any(one.size for one in worst):
+                word = _STOPS.index(ALL_LATE)
         samples, batch, stopped_by = sampler.decide(following, batch, word)
-    if not blocks or sampler.failed is not None:
+    if sampler.failed is None:
+        common.measure()
+    late = None if pacer is None else tried - sum(one.size for one in worst)
+    if sampler.failed is not None or not any(one.size for one in worst):
         nothing = np.empty((0, 0))
-        return Sampled(nothing, nothing, None, warmed, batch, _STOPS[stopped_by], sampler.failed)
-    whole: Floats = np.concatenate(blocks, axis=2).astype(np.float64) * (1e-9 / (batch * operations))
+        return Sampled(nothing, nothing, None, warmed, batch, _STOPS[stopped_by], sampler.failed, late_starts=late)
+    table = np.concatenate(blocks, axis=2)
+    whole: Floats = table[:, :_ENTRY].astype(np.float64) * (1e-9 / (batch * operations))
+    entries = common.onto_reference(table[:, _ENTRY])
     return Sampled(
-        durations_s=whole[:, 0],
-        enqueue_s=whole[:, 1],
-        device_s=whole[:, 2] if use_device else None,
+        durations_s=whole[:, _HOST],
+        enqueue_s=whole[:, _ENQUEUE],
+        device_s=whole[:, _DEVICE] if use_device else None,
         warmup_iterations=warmed * operations,
         batch=batch * operations,
         stopped_by=_STOPS[stopped_by],
+        entry_s=(entries - entries.min()).astype(np.float64) * 1e-9,
+        clock_error_s=common.error_ns * 1e-9,
+        late_starts=late,
     )
 
 
-_STOPS = ("precision", "budget", "iterations")
+ALL_LATE = "late"
+"""What ended the sampling where every sample was discarded: at least one rank was late for each."""
+_STOPS = ("precision", "budget", "iterations", ALL_LATE)
 
 
 def _more(worst: Int64s, batch: int, elapsed: float, measure: Measure, step_s: float) -> tuple[int, int]:

@@ -37,6 +37,8 @@ class World:
     """More ranks on a host than cores: a rank that waits must not spin, since those it waits for need its core."""
     ranks_per_device: int = 1
     """How many ranks may share a device: what the scenario allows."""
+    clocks: tuple[int, ...] = ()
+    """Which clock each member reads, as a number of the launch's; empty where all read one."""
     place: int | None = None
     """A part of the world keeps the number that its rank has on the host."""
     alone_because: str = field(default="", compare=False)
@@ -70,6 +72,7 @@ class World:
             comm=comm,
             ranks=tuple(self.ranks[rank] for rank in ranks),
             hosts=tuple(self.hosts[rank] for rank in ranks),
+            clocks=tuple(self.clocks[rank] for rank in ranks) if self.clocks else (),
             place=self.local_rank,
         )
 

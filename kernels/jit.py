@@ -30,25 +30,36 @@ def kernel(*signatures: str) -> Callable[[F], F]:
     too the function is compiled anew in each process.
     """
 
+    def decorator(cache: bool) -> Any:
+        return numba.njit(list(signatures), nogil=True, cache=cache, error_model="numpy", boundscheck=False)
+
     def compiled(function: F) -> F:
-        try:
-            return _compiled(function, signatures, cache=True)
-        except (RuntimeError, OSError):  # no place; or a place that cannot be written to after all
-            folder = _private_folder()
-        if folder is not None:
-            os.environ["NUMBA_CACHE_DIR"] = numba.config.CACHE_DIR = folder
-            try:
-                return _compiled(function, signatures, cache=True)
-            except (RuntimeError, OSError):
-                pass
-        return _compiled(function, signatures, cache=False)
+        return cast(F, _compiled(function, decorator))
 
     return compiled
 
 
-def _compiled(function: F, signatures: tuple[str, ...], cache: bool) -> F:
-    decorate = numba.njit(list(signatures), nogil=True, cache=cache, error_model="numpy", boundscheck=False)
-    return cast(F, decorate(function))
+def c_function(signature: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function that C calls by its `address`, with the GIL or without; kept like a kernel."""
+
+    def decorator(cache: bool) -> Any:
+        return numba.cfunc(signature, cache=cache, error_model="numpy", boundscheck=False)
+
+    return lambda function: _compiled(function, decorator)
+
+
+def _compiled(function: Callable[..., Any], decorator: Callable[[bool], Any]) -> Any:
+    try:
+        return decorator(True)(function)
+    except (RuntimeError, OSError):  # no place; or a place that cannot be written to after all
+        folder = _private_folder()
+    if folder is not None:
+        os.environ["NUMBA_CACHE_DIR"] = numba.config.CACHE_DIR = folder
+        try:
+            return decorator(True)(function)
+        except (RuntimeError, OSError):
+            pass
+    return decorator(False)(function)
 
 
 def _private_folder() -> str | None:

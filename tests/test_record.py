@@ -31,6 +31,7 @@ algbw_GBps busbw_GBps limit_GBps limit_source limit_fraction
 arrival_skew_s slowest_rank slowest_rank_share wrong first_wrong
 pages pattern seed first_got first_expected
 neighbour slowdown channels host_p50_s stream_sync_p50_s sm_clock_MHz temperature_C power_W throttle
+wait_share last_rank last_rank_share last_rank_delay_s late_starts clock_error_s
 """
 PUBLIC = _PUBLIC.split()
 

@@ -10,6 +10,7 @@ from collbench import launch, samples
 from collbench.errors import CannotRun
 from collbench.timing import Sampled
 
+TIMES = ["duration_s", "enqueue_s", "device_s", "entry_s", "exit_s"]
 SAMPLED = Sampled(
     durations_s=np.array([[2.0, 4.0, 6.0], [8.0, 10.0, 12.0]]),
     enqueue_s=np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]),
@@ -17,6 +18,7 @@ SAMPLED = Sampled(
     warmup_iterations=1,
     batch=1,
     stopped_by="budget",
+    entry_s=np.array([[0.0, 20.0, 40.0], [0.5, 20.5, 40.5]]),
 )
 
 
@@ -27,7 +29,7 @@ def test_a_row_for_each_sample_and_rank(operations: int, tmp_path: Path) -> None
     samples.write(tmp_path, 0, "cabc", "world", (0, 3), SAMPLED, operations)
     samples.write(tmp_path, 1, "cabc", "pair/0-1", (0, 1), SAMPLED, operations)
     whole = pandas.read_parquet(tmp_path / samples.FOLDER)
-    assert list(whole) == ["case_id", "group", "launch", "sample", "rank", "duration_s", "enqueue_s", "device_s"]
+    assert list(whole) == ["case_id", "group", "launch", "sample", "rank", *TIMES]
     first = whole[whole.launch == 0]
     assert set(first.case_id) == {"cabc"}
     assert list(first["sample"]) == [0, 0, 1, 1, 2, 2]
@@ -35,6 +37,8 @@ def test_a_row_for_each_sample_and_rank(operations: int, tmp_path: Path) -> None
     assert list(first.duration_s * operations) == [2.0, 8.0, 4.0, 10.0, 6.0, 12.0]
     assert list(first.enqueue_s * operations) == [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]
     assert first.device_s.isna().all()
+    assert list(first.entry_s) == [0.0, 0.5, 20.0, 20.5, 40.0, 40.5]
+    assert list(first.exit_s) == [2.0, 8.5, 24.0, 30.5, 46.0, 52.5]  # of the whole sample, whatever is in it
     assert set(whole.group) == {"world", "pair/0-1"}
 
 

@@ -87,6 +87,8 @@ class BoundCall:
     run: CallList = field(default_factory=call_list)
     finish: CallList = field(default_factory=call_list)
     steps: Steps | None = None
+    schedule: NDArray[np.int64] | None = None
+    """Where samples start at instants: the instants that `meet` waits for (kernels/start_at.py)."""
     device_times: DeviceTimes | None = None
     most_samples: int = 1 << 16
     library_call: str = ""

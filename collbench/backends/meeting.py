@@ -7,6 +7,7 @@ import numpy as np
 
 from collbench.backends.base import Call, Step, no_step
 from collbench.errors import LibraryFailed
+from collbench.pacing import Int64s, new_schedule, waiting_step
 from collbench.world import World
 
 _TAG = 78
@@ -37,10 +38,19 @@ def no_status() -> int:
     return 0 if MPI._sizeof(MPI.Comm) == ctypes.sizeof(ctypes.c_void_p) else 1
 
 
-def meeting_calls(group: World, sync: str) -> list[Call]:
+def schedule_of(group: World, sync: str) -> Int64s | None:
+    """Return the schedule that a meeting waits by; None where the ranks meet by messages, and for a rank alone."""
+    return new_schedule() if sync == "clock" and group.size > 1 else None
+
+
+def meeting_calls(group: World, sync: str, schedule: Int64s | None = None) -> list[Call]:
     """The calls of one meeting; none for a rank alone."""
     if group.size == 1:
         return []
+    if schedule is not None:
+        from collbench.kernels.start_at import start_at
+
+        return [Call(int(start_at.address), (int(schedule.ctypes.data),))]
     handle = group.comm.handle
     if sync == "library":
         return [Call(need_mpi("MPI_Barrier"), (handle,))]
@@ -53,10 +63,12 @@ def meeting_calls(group: World, sync: str) -> list[Call]:
     ]
 
 
-def meeting_step(group: World, sync: str) -> Step:
+def meeting_step(group: World, sync: str, schedule: Int64s | None = None) -> Step:
     """The same meeting through mpi4py."""
     if group.size == 1:
         return no_step
+    if schedule is not None:
+        return waiting_step(schedule)
     comm = group.comm
     if sync == "library":
         return lambda k: comm.Barrier()

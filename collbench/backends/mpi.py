@@ -11,7 +11,14 @@ import numpy as np
 
 from collbench.backends import mpi_python
 from collbench.backends.base import Backend, BoundCall, Call, call_list
-from collbench.backends.meeting import meeting_calls, meeting_step, mpi_address, need_mpi, no_status
+from collbench.backends.meeting import (
+    meeting_calls,
+    meeting_step,
+    mpi_address,
+    need_mpi,
+    no_status,
+    schedule_of,
+)
 from collbench.backends.memory import Buffers, HostMemory, Region, buffers_of
 from collbench.collectives import Entry, Layout, Part, collective_of, entry_named, parts
 from collbench.dtypes import DTYPES
@@ -82,8 +89,6 @@ class Mpi(Backend):
             return f"MPI has no {case.collective}"
         if case.buffer != "plain":
             return f"buffer {case.buffer}: host memory for MPI is plain only"
-        if case.sync == "clock":
-            return "sync clock: not available; use library or dissemination"
         if case.mode not in ("latency", "throughput"):
             return f"mode {case.mode}: MPI has latency and throughput"
         return self._refuse_form(case, entry) or (self._refuse_dtype(case) if case.dtype else None)
@@ -143,6 +148,7 @@ class Mpi(Backend):
         displacements = _displacements(layout)
         sets: list[Buffers | None] = [*buffers] or [None]
         requests = np.zeros(len(sets) * self._request_bytes, np.uint8)
+        schedule = schedule_of(self.group, case.sync)
         run, finish = [], []
         seen_sets: list[Buffers | None] = []
         for k, one in enumerate(sets):
@@ -165,9 +171,10 @@ class Mpi(Backend):
                 one.close()
 
         return BoundCall(
-            meet=call_list(meeting_calls(self.group, case.sync)),
+            meet=call_list(meeting_calls(self.group, case.sync, schedule)),
             run=call_list(*run),
             finish=call_list(*finish),
+            schedule=schedule,
             buffers=buffers,
             close=close,
             keep=(requests, seen_sets, *displacements.values()),
@@ -230,7 +237,8 @@ class Mpi(Backend):
             ]
             for values in (self._values(case, count, layout, one) for one in sets)
         ]
-        meet = meeting_step(self.group, case.sync)
+        schedule = schedule_of(self.group, case.sync)
+        meet = meeting_step(self.group, case.sync, schedule)
         steps, free = mpi_python.steps(rotations, meet, case.call, case.mode)
         staging = [self._staging(layout, one, its) for one, its in zip(buffers, seen, strict=True)]
         steps = mpi_python.staged(
@@ -242,7 +250,7 @@ class Mpi(Backend):
             for one in buffers:
                 one.close()
 
-        return BoundCall(buffers=buffers, steps=steps, close=close, keep=(seen,))
+        return BoundCall(buffers=buffers, steps=steps, schedule=schedule, close=close, keep=(seen,))
 
     def _values(self, case: Case, count: int, layout: Layout, buffers: Buffers | None) -> dict[str, Any]:
         """The arguments of mpi4py's methods, buffer specifications made beforehand."""

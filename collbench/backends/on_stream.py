@@ -134,7 +134,7 @@ class OnStream(OnDevice, Backend):
         if case.call != "blocking":
             return f"call {case.call}: what is queued on a stream is always asynchronous; use blocking"
         if case.sync == "clock":
-            return "sync clock: not available; use library or dissemination"
+            return "sync clock: the device begins when all is queued, at no instant that the host can set; use library"
         return None
 
     def bind(self, case: Case, count: int, layout: Layout) -> BoundCall:
