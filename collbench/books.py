@@ -165,11 +165,20 @@ class Books:
             tell(str(path))
         self._table.close(
             [
+                *self._ladders(),
                 f"results: {path}",
                 "next: open it in anything that reads CSV; columns: `collbench schema --columns`; what ran where: "
                 f"{path.with_name('environment.json')}",
             ]
         )
+
+    def _ladders(self) -> list[str]:
+        """The ladders of the run so far, where the scenario has any."""
+        if self._quiet or all(sweep.kind != "ladder" for sweep in self._job.scenario.sweeps):
+            return []
+        from collbench.readers.ladder import lines
+
+        return [*lines(self._folder.read()), ""]
 
     def _say_ended(self, code: int) -> None:
         if LAUNCHED in os.environ:  # nobody reads it elsewhere

@@ -124,6 +124,12 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
     doctor.set_defaults(function=_doctor)
 
+    ladder = commands.add_parser(
+        "ladder", help="say which layer loses the bandwidth, by the results of a ladder", allow_abbrev=False
+    )
+    ladder.add_argument("results", type=Path, help="a run folder, or its results.csv")
+    ladder.set_defaults(function=_ladder)
+
     schema = commands.add_parser("schema", help="print the JSON Schema of scenario files", allow_abbrev=False)
     schema.add_argument("--columns", action="store_true", help="print the columns of results.csv instead, as Markdown")
     schema.set_defaults(function=_schema)
@@ -223,6 +229,12 @@ def _doctor(options: argparse.Namespace) -> int:
     from collbench.doctor.command import doctor
 
     return doctor(float(options.seconds), options.json)
+
+
+def _ladder(options: argparse.Namespace) -> int:
+    from collbench.readers.ladder import command
+
+    return command(options.results)
 
 
 def _schema(options: argparse.Namespace) -> int:

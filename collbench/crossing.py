@@ -40,7 +40,7 @@ def crossing(
     numbers = {part: number for number, part in enumerate(dict.fromkeys(parts))}
     ranks = len(parts)
     collective = collective_of(name, pattern, ranks)
-    if ranks * ranks > _MOST_PIECES or collective.is_kernel:
+    if ranks * ranks > _MOST_PIECES or collective.only_backend == "device":
         return None
     scale = count
     unit = 1

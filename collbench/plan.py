@@ -11,6 +11,7 @@ from typing import Any
 
 from collbench.collectives import entry_named
 from collbench.errors import ScenarioError
+from collbench.ladder import sweeps
 from collbench.scenario import Rule, Scenario, Sweep
 
 
@@ -95,12 +96,13 @@ def expand(
     does not always meet the same case.
     """
     context = _Context(variant, backend, ranks, scenario.measure.modes)
-    points = sum(math.prod(map(len, _axes(sweep, context).values())) for sweep in scenario.sweeps)
+    blocks = [one for sweep in scenario.sweeps for one in sweeps(sweep)]
+    points = sum(math.prod(map(len, _axes(sweep, context).values())) for sweep in blocks)
     if points > _MOST_POINTS:
         raise ScenarioError(
             f"{scenario.name}: sweep: got {points} points, expected at most {_MOST_POINTS}; leave values or sizes out"
         )
-    cases = list(dict.fromkeys(case for sweep in scenario.sweeps for case in _cases(sweep, context)))
+    cases = list(dict.fromkeys(case for sweep in blocks for case in _cases(sweep, context)))
     if not cases:
         raise ScenarioError(
             f"{scenario.name}: sweep: got no case, expected one; its include and exclude rules leave none"
@@ -190,6 +192,7 @@ def _applicable(case: Case) -> Case:
         root=case.root if collective.rooted else "",
         placement=placement,
         pattern=case.pattern if collective.has_patterns else "",
+        mode=collective.only_mode or case.mode,
     )
     if not collective.has_data:
         case = replace(case, dtype="", placement="", buffer="plain", buffers=1, pages="default", requested_bytes=0)

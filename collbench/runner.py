@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from collbench import memory, noise
 from collbench.backends import backend_named
 from collbench.backends.base import Backend, BoundCall
@@ -234,6 +236,8 @@ class Runner:
         measure, case, group, backend = self.scenario.measure, point.case, point.group, point.backend
         collective, shape, layout = point.collective, point.shape, point.layout
         known = known_of(point, self.world.thread_level, self._seed(case))
+        if (own := self._measured_by_itself(point, known)) is not None:
+            return own
         bound = self._opened.together(group, lambda: backend.bind(case, shape.count, layout))
         try:
             contributors = collective.contributors(group.size)
@@ -296,6 +300,26 @@ class Runner:
             return "ok", values | wrong, kept
         finally:
             bound.close()
+
+    def _measured_by_itself(self, point: Point, known: dict[str, Any]) -> Outcome | None:
+        """What a backend measures with a program of its own; None where the compiled loop is to."""
+        measure, group, backend = self.scenario.measure, point.group, point.backend
+        if not backend.by_itself:
+            return None
+        self.watchdog.enter("sample", measure.timeout_s, point.case.label, point.case.case_id)
+        counted = self._paths.before(group)
+        found = self._alone(lambda: backend.measured(point.case, point.shape, measure))
+        if found is None:
+            return None
+        status, values = found
+        if status == "ok" and len(set(group.hosts)) > 1:  # within a host its ports may count nothing
+            made = np.empty((0, values["iterations"]))
+            sampled = Sampled(made, made, None, values["warmup_iterations"], 1, values["stopped_by"])
+            path = self._paths.columns(point, sampled, counted)
+            columns, flags = merged(known, path)
+            values |= columns | {"notes": " ".join(flags) or None}
+            values |= expectation(self.scenario.expect.transport, group, values, path)
+        return status, known | values, None
 
     def _choice(self, point: Point) -> "Choice | None":
         return self.choices.get((spoken(point.case).case_id, point.name))

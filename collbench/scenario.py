@@ -60,7 +60,8 @@ class Sweep:
 
     `sizes` are bytes, each once, in the order of the file; empty where every collective is a barrier. `roots` are rank
     numbers as text, or "all". Of kind "kernel" `collectives` are kernels, and `patterns` their ways (none: all
-    of each). `matrix[i][j]` is the relative weight of what rank i sends to rank j in all_to_all_v.
+    of each); of kind "ladder" the axes are those of `collbench.ladder`. `matrix[i][j]` is the relative weight of what
+    rank i sends to rank j in all_to_all_v.
     """
 
     kind: str = "collective"
@@ -120,7 +121,7 @@ def known() -> dict[str, tuple[str, ...]]:
     from collbench.collectives import TABLE
 
     return {
-        "kind": ("collective", "kernel"),
+        "kind": ("collective", "kernel", "ladder"),
         "backend": tuple(dict.fromkeys(("default", *backend_names()))),
         "collective": tuple(name for name, entry in TABLE.items() if not entry.collective.is_kernel),
         "kernel": tuple(name for name, entry in TABLE.items() if entry.collective.is_kernel),

@@ -16,7 +16,9 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import ErrorDetails
 
 from collbench import scenario_values as values
+from collbench.collectives import entry_named
 from collbench.errors import ScenarioError
+from collbench.ladder import ladder
 from collbench.scenario import Expect, Measure, Rule, Scenario, Sweep, Variant
 from collbench.scenario_problems import SIZE_FACTOR, SIZE_STEP, Known, sentence, without_misspelt
 from collbench.scenario_tables import (
@@ -182,6 +184,8 @@ class SweepTable(Table):
     def _agree(self) -> Self:
         if self.kind == "kernel":
             return self._agree_on_kernels()
+        if self.kind == "ladder":
+            return self._agree_on_ladder()
         for key in ("kernels", "ways"):
             if getattr(self, key) is not None:
                 raise refused('none without kind = "kernel"', f"remove {key}", at=(key,))
@@ -209,6 +213,14 @@ class SweepTable(Table):
                 raise refused('none with kind = "kernel"', f"remove {key}", at=(key,))
         return self
 
+    def _agree_on_ladder(self) -> Self:
+        for key in type(self).model_fields:
+            if key in self.model_fields_set and key not in ("kind", "sizes", "dtypes"):
+                raise refused('kind, sizes and dtypes alone with kind = "ladder"', f"remove {key}", at=(key,))
+        if self.sizes is None:
+            raise refused("sizes for the ladder", at=("sizes",), got="nothing")
+        return self
+
     def _check_matrix(self, matrix: list[list[float]]) -> None:
         if "patterns" in self.model_fields_set:
             raise refused("a matrix or patterns, not both", "remove one of them", at=("patterns",))
@@ -227,11 +239,14 @@ class SweepTable(Table):
         axes["matrix"] = None if self.matrix is None else tuple(map(tuple, self.matrix))
         sizes = self.sizes.sizes() if isinstance(self.sizes, FactorRange | StepRange) else self.sizes
         axes["sizes"] = tuple(dict.fromkeys(sizes or ()))
+        if self.kind == "ladder":
+            return ladder(axes["sizes"], tuple(self.dtypes))
         kernels, ways = axes.pop("kernels"), axes.pop("ways")
         if self.kind == "kernel":
             axes |= {"collectives": kernels, "patterns": ways or []}
             if "backends" not in self.model_fields_set:
-                axes["backends"] = ["device"]
+                only = (entry_named(name).collective.only_backend for name in kernels)
+                axes["backends"] = list(dict.fromkeys(only))
         axes |= {key: tuple(value) for key, value in axes.items() if isinstance(value, list)}
         return Sweep(**axes)
 

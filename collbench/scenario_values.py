@@ -292,9 +292,9 @@ NamedRoot = Annotated[
 Topology = Annotated[
     str,
     text(
-        rf"world|host|rail|pairs|bisection|first:(?:doubling|{_COUNT})|every:{_COUNT}|{_RANKS}(?:;{_RANKS})*",
-        "one of world, host, rail, pairs, bisection, first:N, first:doubling, every:K with numbers N and K from 1, or "
-        "groups of ranks such as 0-3;4-7",
+        rf"world|host|two_hosts|rail|pairs|bisection|first:(?:doubling|{_COUNT})|every:{_COUNT}|{_RANKS}(?:;{_RANKS})*",
+        "one of world, host, two_hosts, rail, pairs, bisection, first:N, first:doubling, every:K with numbers N and K "
+        "from 1, or groups of ranks such as 0-3;4-7",
     ),
 ]
 Title = Annotated[str, text(r".{1,200}", "one line of at most 200 characters")]

@@ -2,6 +2,7 @@
 
 world           all ranks
 host            the ranks of each host, all hosts at once
+two_hosts       the first rank of the first host with that of the second; on one host its first two ranks
 rail            rank i of every host, all i at once
 pairs           every pair: a round-robin tournament, whose rounds are disjoint pairs at once
 bisection       rank i of the first half with rank i of the second, all at once
@@ -38,6 +39,8 @@ def rounds(topology: str, hosts: Sequence[str]) -> tuple[Round, ...]:
         return ((Group("world", tuple(range(size))),),)
     if topology == "host":
         return (tuple(Group(name, tuple(ranks)) for name, ranks in _by_host(hosts).items()),)
+    if topology == "two_hosts":
+        return ((_two_hosts(hosts),),)
     if topology == "rail":
         return (_rails(hosts),)
     if topology == "pairs":
@@ -73,6 +76,16 @@ def _by_host(hosts: Sequence[str]) -> dict[str, list[int]]:
     for rank, host in enumerate(hosts):
         found.setdefault(host, []).append(rank)
     return found
+
+
+def _two_hosts(hosts: Sequence[str]) -> Group:
+    """Two ranks that stand for two hosts; the name says where they are on one host, so that nobody mistakes it."""
+    firsts = [ranks[0] for ranks in _by_host(hosts).values()]
+    if len(firsts) > 1:
+        return Group(f"{hosts[firsts[0]]}+{hosts[firsts[1]]}", (firsts[0], firsts[1]))
+    if len(hosts) < 2:
+        raise CannotRun(f"topology two_hosts: got 1 rank (on {hosts[0]}), expected at least 2; start one on each host")
+    return Group(f"first:2 on {hosts[0]}", (0, 1))
 
 
 def _rails(hosts: Sequence[str]) -> Round:

@@ -18,6 +18,7 @@ TABLE = {
     "staged": "collbench.backends.staged:Staged",
     "device": "collbench.backends.device:Device",
     "peer": "collbench.backends.peer:Peer",
+    "perftest": "collbench.backends.perftest:Perftest",
     "loopback": "collbench.backends.loopback:Loopback",
 }
 

@@ -3,15 +3,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collbench.backends.memory import GUARD_BYTES, Buffers
-from collbench.collectives import Layout, collective_of
+from collbench.collectives import Layout, Shape, collective_of
 from collbench.dtypes import DTYPES
 from collbench.plan import Case
+from collbench.scenario import Measure
 from collbench.world import World
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ NO_STATUS = 0
 
 CallList = NDArray[np.uint64]
 Step = Callable[[int], None]
+Measured = tuple[str, dict[str, Any]]
+"""The status of a row and its columns."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,8 @@ class Backend(ABC):
     """Whether its ranks have devices of their own."""
     tells_choices: ClassVar[bool] = False
     """Whether `overheard` may have something to say."""
+    by_itself: ClassVar[bool] = False
+    """Whether `measured` measures its cases, and not the compiled loop."""
     summary: ClassVar[str]
 
     @classmethod
@@ -212,6 +217,13 @@ class Backend(ABC):
     @abstractmethod
     def bind(self, case: Case, count: int, layout: Layout) -> BoundCall:
         """Allocate and bind; may fail on one rank alone, so the caller asks all ranks before it goes on."""
+
+    def measured(self, case: Case, shape: Shape, measure: Measure) -> Measured | None:
+        """Measure a case with a program of the backend's own, the same on every rank; None where the loop is to.
+
+        Collective over the group; asked only where the class is `by_itself`, and then nothing is bound.
+        """
+        return None
 
     def poll(self) -> str | None:
         """What went wrong in the library's own threads, in words; asked by the watchdog while anything runs."""

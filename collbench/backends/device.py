@@ -16,7 +16,7 @@ from collbench.backends.cuda import (
 from collbench.backends.memory import GUARD_BYTES, Buffers, HostMemory, Memory, Region
 from collbench.backends.on_stream import Made, OnStream, Operation
 from collbench.backends.sharing import Shared, sharing_refused
-from collbench.collectives import Layout, collective_of, kernel_names
+from collbench.collectives import Layout, collective_of, entry_named, kernel_names
 from collbench.collectives.copy import Copy
 from collbench.collectives.host_copy import HostCopy
 from collbench.collectives.peer_copy import PeerCopy
@@ -57,8 +57,11 @@ class Device(OnStream):
         return self._sharers
 
     def refuse(self, case: Case) -> str | None:
-        if case.collective not in kernel_names():
-            return f"device has the kernels {', '.join(kernel_names())}; {case.collective} is a collective"
+        if entry_named(case.collective).collective.only_backend != self.name:
+            only = {name: entry_named(name).collective.only_backend for name in (*kernel_names(), case.collective)}
+            own = ", ".join(name for name, backend in only.items() if backend == self.name)
+            is_what = f"a kernel of {only[case.collective]}" if only[case.collective] else "a collective"
+            return f"device has the kernels {own}; {case.collective} is {is_what}"
         return self.refuse_mode(case) or self._refuse_form(case) or self._refuse_link(case)
 
     def _refuse_form(self, case: Case) -> str | None:

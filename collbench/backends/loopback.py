@@ -33,8 +33,9 @@ class Loopback(Backend):
         return "libc memmove"
 
     def refuse(self, case: Case) -> str | None:
-        if entry_named(case.collective).collective.is_kernel:
-            return f"{case.collective} is a kernel of the device backend"
+        collective = entry_named(case.collective).collective
+        if collective.is_kernel:
+            return f"{case.collective} is a kernel of the {collective.only_backend} backend"
         if case.call != "blocking":
             return f"call {case.call}: loopback has blocking only"
         if case.mode not in ("latency", "throughput"):

@@ -84,7 +84,7 @@ class Mpi(Backend):
     def refuse(self, case: Case) -> str | None:
         entry = entry_named(case.collective)
         if entry.collective.is_kernel:
-            return f"{case.collective} is a kernel of the device backend"
+            return f"{case.collective} is a kernel of the {entry.collective.only_backend} backend"
         if not entry.mpi:
             return f"MPI has no {case.collective}"
         if case.buffer != "plain":

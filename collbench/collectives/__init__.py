@@ -21,6 +21,7 @@ from collbench.collectives.gather import Gather
 from collbench.collectives.host_copy import HostCopy
 from collbench.collectives.peer_copy import PeerCopy
 from collbench.collectives.ping_pong import PingPong
+from collbench.collectives.rdma_write import RdmaWrite
 from collbench.collectives.reduce import Reduce
 from collbench.collectives.reduce_local import ReduceLocal
 from collbench.collectives.reduce_scatter import ReduceScatter
@@ -138,11 +139,12 @@ TABLE = {
         ),
         Entry(Scan(), mpi="Scan send recv count dtype op comm", python="Scan send recv op"),
         Entry(Barrier(), mpi="Barrier comm", python="Barrier"),
-        # Kernels: points of a sweep like collectives, run by the device backend alone.
+        # Kernels: points of a sweep like collectives, each run by one backend alone.
         Entry(Copy()),
         Entry(HostCopy()),
         Entry(PeerCopy()),
         Entry(ReduceLocal()),
+        Entry(RdmaWrite()),
     )
 }
 

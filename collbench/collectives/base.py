@@ -73,6 +73,10 @@ class Collective(ABC):
     """One of our own device kernels: a point of a sweep like any other, that no library has."""
     ways: ClassVar[tuple[str, ...]] = ()
     """How the work may be done: what a case's pattern may be; the first is the default."""
+    only_backend: ClassVar[str] = ""
+    """The one backend that has it; empty where libraries have it."""
+    only_mode: ClassVar[str] = ""
+    """The one way in which it can be measured; empty where there are several."""
     least_ranks: ClassVar[int] = 1
     timed_ranks: int = WHOLE
     """How many of the group's first ranks give the sample; WHOLE for all of them."""
@@ -109,9 +113,10 @@ class Collective(ABC):
 
 
 class Kernel(Collective):
-    """What the `device` backend runs: each rank works alone on its own device, or one writes to another's."""
+    """What one backend alone runs: each rank works alone on its own device, or one writes to another's."""
 
     is_kernel = True
+    only_backend = "device"
     has_in_place = False
 
     def __init__(self, way: str = "") -> None:
