@@ -17,7 +17,7 @@ from collbench.world import World
 
 Int64s = NDArray[np.int64]
 
-INSTANT, PERIOD, START, STARTS, GRACE, HEAD = range(6)
+INSTANT, PERIOD, WORDS = range(3)
 """The words of a schedule, as in kernels/start_at.py, which imports numba."""
 
 _BETWEEN_NS, _BETWEEN_IN_PYTHON_NS = 4_000, 20_000
@@ -25,8 +25,7 @@ _BETWEEN_NS, _BETWEEN_IN_PYTHON_NS = 4_000, 20_000
 _BLOCK_NS = 5_000_000
 """Starts of one block take about so long, or there is one alone: where one is late the next ones often are too, until
 the windows have made up for it."""
-_MOST_STARTS = _BLOCK_NS // _BETWEEN_NS
-_GRACE_NS = 500
+_GRACE_NS, _GRACE_IN_PYTHON_NS = 500, 5_000
 _GRACE_READINGS = 10
 """A start may miss its instant by what the loop's own steps take: so long, or so many readings of a slow clock."""
 _LEAST_LEAD_NS, _MOST_LEAD_NS = 200_000, 5_000_000
@@ -44,8 +43,8 @@ _FRESH_NS = 250_000_000
 
 
 def new_schedule() -> Int64s:
-    """Make a schedule without starts: its instants are past, and nothing waits for them."""
-    return np.zeros(HEAD + _MOST_STARTS, np.int64)
+    """Make a schedule whose instants are past: nothing waits for them."""
+    return np.zeros(WORDS, np.int64)
 
 
 def waiting_step(schedule: Int64s) -> Step:
@@ -53,16 +52,10 @@ def waiting_step(schedule: Int64s) -> Step:
     words, clock = memoryview(schedule.data), time.monotonic_ns
 
     def wait(k: int) -> None:
-        instant, start = words[INSTANT], words[START]
+        instant = words[INSTANT]
         words[INSTANT] = instant + words[PERIOD]
-        words[START] = start + 1
-        grace = words[GRACE]
-        seen = clock()
-        late = seen > instant
-        while seen < instant:
-            seen = clock()
-        if (late or seen - instant > grace) and start < words[STARTS]:
-            words[HEAD + start] = 1
+        while clock() < instant:
+            pass
 
     return wait
 
@@ -72,7 +65,8 @@ class Pacer:
 
     def __init__(self, schedule: Int64s, group: World, common: CommonClock, *, in_python: bool = False) -> None:
         self._schedule, self._group, self._common = schedule, group, common
-        self._grace_ns = max(_GRACE_NS, _GRACE_READINGS * _reading_ns())
+        grace_ns = _GRACE_IN_PYTHON_NS if in_python else _GRACE_NS
+        self._grace_ns = max(grace_ns, _GRACE_READINGS * _reading_ns())
         self._lead_ns, self._margin, self._usual_ns = 2.0 * _LEAST_LEAD_NS, _FIRST_MARGIN, 0.0
         self._longest_ns: Int64s = np.empty(0, np.int64)
         self._between_ns = _BETWEEN_IN_PYTHON_NS if in_python else _BETWEEN_NS
@@ -100,16 +94,16 @@ class Pacer:
         first_ns, period_ns = group.broadcast_array(
             np.array([time.monotonic_ns() + round(self._lead_ns), period_ns])
         ).tolist()
-        schedule[HEAD : HEAD + starts] = 0
-        schedule[:HEAD] = self._common.line.own(first_ns), period_ns, 0, starts, self._grace_ns
+        schedule[:] = self._common.line.own(first_ns), period_ns
+        self._instants: Int64s = schedule[INSTANT] + period_ns * np.arange(starts)
 
-    def end(self, starts: int) -> Int64s:
-        """Return which starts of the block were late on this rank (1) and which were not (0).
+    def end(self, began_ns: Int64s) -> NDArray[np.bool_]:
+        """Return which samples of the block began late on this rank; they began at these times of its own clock.
 
         From here to the next block nothing waits: the instant after the last one may be far ahead.
         """
-        self._schedule[INSTANT] = self._schedule[PERIOD] = 0
-        return self._schedule[HEAD : HEAD + starts]
+        self._schedule[:] = 0
+        return began_ns - self._instants > self._grace_ns
 
     def expect(self, sample_s: float) -> None:
         """The next samples are other ones, and will take about so long."""

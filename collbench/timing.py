@@ -135,7 +135,7 @@ class _Sampler:
             table[_DEVICE] = self.bound.device_times(self._iteration - samples * batch, samples)
         table[_ENTRY] = stamps[:, 0]
         if pacer is not None:
-            table[_LATE] = pacer.end(samples)
+            table[_LATE] = pacer.end(stamps[:, 0])
         whole = self._group.gather_array(local)
         self._progress()
         if whole is None:

@@ -10,64 +10,49 @@ from collbench.backends.base import NO_CALLS, BoundCall, Call, Steps, call_list
 from collbench.common_clock import CommonClock
 from collbench.kernels import start_at
 from collbench.kernels.call_loop import call_loop
-from collbench.pacing import GRACE, HEAD, INSTANT, PERIOD, START, STARTS, Pacer, new_schedule, waiting_step
+from collbench.pacing import INSTANT, Int64s, Pacer, new_schedule, waiting_step
 from collbench.scenario import Measure
 from collbench.timing import ALL_LATE, Sampled, python_loop, sample
 from collbench.world import World
 
 MEASURE = Measure(time_budget_s=0.3, least_time_s=0.0, least_iterations=20, warmup_time_s=0.02, precision=1e-9)
-GENEROUS_NS = 10**9
-"""A grace that no load on this machine uses up."""
+GENEROUS_NS = 5_000_000
+"""A grace that hardly any load on this machine uses up."""
 
 
-def run_paced(caller: str, starts: int, *, ahead_ns: int, period_ns: int, grace_ns: int, capacity: int) -> np.ndarray:  # type: ignore[type-arg]
-    """Run an empty loop over a schedule; first column: when each sample began after its instant."""
+def after_instants(caller: str, starts: int, *, ahead_ns: int, period_ns: int) -> Int64s:
+    """Run an empty loop over a schedule; by how much each sample began after its instant."""
     schedule = new_schedule()
     stamps = np.zeros((starts, 3), np.int64)
     meet = call_list([Call(start_at.start_at.address, (int(schedule.ctypes.data),))])
     call_loop(NO_CALLS, NO_CALLS, NO_CALLS, 0, 1, np.zeros((1, 3), np.int64))  # the first call takes milliseconds
     first = time.monotonic_ns() + ahead_ns
-    schedule[:HEAD] = 0
-    schedule[[INSTANT, PERIOD, STARTS, GRACE]] = first, period_ns, capacity, grace_ns
+    schedule[:] = first, period_ns
     if caller == "compiled":
         assert call_loop(meet, NO_CALLS, NO_CALLS, 0, 1, stamps) == 0
     else:
         assert python_loop(Steps(waiting_step(schedule), lambda k: None), 0, 1, stamps) == 0
-    assert schedule[START] == starts
     assert schedule[INSTANT] == first + starts * period_ns
-    after = stamps[:, 0] - first - period_ns * np.arange(starts)
-    return np.stack([after, schedule[HEAD : HEAD + starts]])
+    after: Int64s = stamps[:, 0] - first - period_ns * np.arange(starts)
+    return after
 
 
 @pytest.mark.parametrize("caller", ["compiled", "python"])
 def test_no_start_is_before_its_instant(caller: str) -> None:
-    after, late = run_paced(caller, 50, ahead_ns=10**7, period_ns=200_000, grace_ns=GENEROUS_NS, capacity=50)
+    after = after_instants(caller, 50, ahead_ns=10**7, period_ns=200_000)
     assert (after >= 0).all()
-    assert np.median(after) < 100_000
-    assert (late == (late > 0)).all()
+    assert after.min() < 100_000  # others may want the core, but hardly at every one of them
 
 
 @pytest.mark.parametrize("caller", ["compiled", "python"])
-def test_who_comes_after_the_instant_is_late(caller: str) -> None:
-    after, late = run_paced(caller, 20, ahead_ns=-(10**9), period_ns=1, grace_ns=GENEROUS_NS, capacity=20)
-    assert (late == 1).all()
-    assert (after < 2 * 10**9).all()  # nobody waits
-
-
-@pytest.mark.parametrize("caller", ["compiled", "python"])
-def test_who_misses_the_instant_while_waiting_is_late(caller: str) -> None:
-    _, late = run_paced(caller, 20, ahead_ns=10**6, period_ns=10**5, grace_ns=-1, capacity=20)
-    assert (late == 1).all()
-
-
-@pytest.mark.parametrize("caller", ["compiled", "python"])
-def test_starts_beyond_the_schedule_leave_no_mark(caller: str) -> None:
-    _, late = run_paced(caller, 10, ahead_ns=-(10**9), period_ns=1, grace_ns=0, capacity=4)
-    assert late.tolist() == [1] * 4 + [0] * 6
+def test_who_comes_after_the_instant_does_not_wait(caller: str) -> None:
+    after = after_instants(caller, 20, ahead_ns=-(10**9), period_ns=1)
+    assert (after >= 10**9).all()
+    assert (after < 2 * 10**9).all()
 
 
 def test_both_speak_of_the_same_words() -> None:
-    for name in ("INSTANT", "PERIOD", "START", "STARTS", "GRACE", "HEAD"):
+    for name in ("INSTANT", "PERIOD", "WORDS"):
         assert getattr(pacing, name) == getattr(start_at, name)
 
 
@@ -109,12 +94,24 @@ def test_nothing_waits_once_a_block_has_ended() -> None:
     pacer = Pacer(schedule, World(), CommonClock(World()))
     pacer.expect(100.0)
     pacer.begin(1)
+    began_ns = time.monotonic_ns()
     waiting_step(schedule)(0)
-    assert pacer.end(1).tolist() in ([0], [1])
+    assert time.monotonic_ns() > began_ns
+    pacer.end(np.array([began_ns]))
     began = time.monotonic()
     waiting_step(schedule)(1)
     waiting_step(schedule)(2)
     assert time.monotonic() - began < 5
+
+
+def test_who_begins_too_long_after_its_instant_is_late() -> None:
+    schedule = new_schedule()
+    pacer = Pacer(schedule, World(), CommonClock(World()))
+    pacer._grace_ns = 700
+    pacer.expect(0.001)
+    pacer.begin(4)
+    instants = schedule[INSTANT] + 2_004_000 * np.arange(4)  # twice what a sample takes, and what lies between
+    assert pacer.end(instants + np.array([0, 700, 701, 3 * 10**6])).tolist() == [False, False, True, True]
 
 
 def test_a_block_is_short_or_has_one_start() -> None:
@@ -122,7 +119,7 @@ def test_a_block_is_short_or_has_one_start() -> None:
     pacer.expect(1.0)
     assert pacer.most == 1
     pacer.expect(0.0)
-    assert 1000 <= pacer.most <= new_schedule().size - HEAD
+    assert 1000 <= pacer.most <= 2000
 
 
 def paced(run: object, measure: Measure = MEASURE, mode: str = "latency") -> Sampled:
@@ -132,7 +129,7 @@ def paced(run: object, measure: Measure = MEASURE, mode: str = "latency") -> Sam
 
 
 def test_late_samples_are_discarded_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "_GRACE_NS", GENEROUS_NS)
+    monkeypatch.setattr(pacing, "_GRACE_IN_PYTHON_NS", GENEROUS_NS)
     calls = [0]
 
     def run(k: int) -> None:
@@ -150,7 +147,7 @@ def test_late_samples_are_discarded_and_counted(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_where_all_are_late_the_budget_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "_GRACE_NS", -1)
+    monkeypatch.setattr(pacing, "_GRACE_IN_PYTHON_NS", -1)
     monkeypatch.setattr(pacing, "_GRACE_READINGS", -1)
     began = time.monotonic()
     found = paced(lambda k: None)
@@ -161,7 +158,7 @@ def test_where_all_are_late_the_budget_ends_it(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_batch_starts_at_an_instant_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "_GRACE_NS", GENEROUS_NS)
+    monkeypatch.setattr(pacing, "_GRACE_IN_PYTHON_NS", GENEROUS_NS)
     found = paced(lambda k: time.sleep(0.0005), mode="throughput")
     assert found.batch >= 4
     assert found.durations_s.shape[1] > 0

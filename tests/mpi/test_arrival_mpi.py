@@ -171,14 +171,14 @@ def test_samples_start_at_one_instant(tmp_path: Path) -> None:
     rows = read(tmp_path / "run")
     assert [row.caller for row in rows] == ["compiled", "python"]
     good = [row for row in rows if on_time(row)]
-    samples = pandas.read_parquet(tmp_path / "run" / "samples.parquet") if good else None
     for row in good:
+        samples = pandas.read_parquet(tmp_path / "run" / "samples.parquet")
         assert row.wrong == 0
         assert row.arrival_skew_s is not None
         assert row.arrival_skew_s < 20e-6
         own = samples[samples.case_id == row.case_id].groupby("sample")
         assert len(own) == row.iterations
-        # A kept start misses its instant by half a microsecond at most, or by ten readings of a slow clock.
+        # A kept start misses its instant by 5 us at most, or by ten readings of a slow clock.
         assert (own.entry_s.max() - own.entry_s.min()).max() < 20e-6
         assert own.entry_s.min().min() == 0.0
         assert own.entry_s.min().is_monotonic_increasing
@@ -211,17 +211,19 @@ def has_time_namespaces() -> bool:
 
 @pytest.mark.timeout(200)
 @pytest.mark.skipif(not has_time_namespaces(), reason="no time namespace to be had")
-def test_clocks_that_differ_are_brought_together(tmp_path: Path) -> None:
-    """Rank 1 reads a clock that is five seconds ahead, and is late besides."""
-    path = scenario(tmp_path, budget="600 ms", syncs=["library", "clock"])
+@pytest.mark.parametrize("sync", ["library", "clock"])
+def test_clocks_that_differ_are_brought_together(sync: str, tmp_path: Path) -> None:
+    """Rank 1 reads a clock that is five seconds ahead, and where the ranks meet by messages it is late besides."""
+    path = scenario(tmp_path, budget="1 s", syncs=[sync])
     run = tmp_path / "run"
     program = [sys.executable, "-m", "collbench", "run", str(path), "-o", str(run), "-q"]
     wrapped = ["sh", "-c", _IN_A_TIME_OF_ITS_OWN, "sh", *program]
-    done = launching.mpirun(2, wrapped, timeout=150, env=late(tmp_path, 1, FIGURE_S))
+    env = late(tmp_path, 1, FIGURE_S) if sync == "library" else {"PYTHONPATH": str(TREE)}
+    done = launching.mpirun(2, wrapped, timeout=150, env=env)
     assert done.code in (0, 1), done.err
-    rows = [row for row in read(run) if row.sync == "library" or on_time(row)]
-    assert {row.caller for row in rows if row.sync == "library"} == {"compiled", "python"}
-    for row in rows:
+    rows = read(run)
+    assert [row.caller for row in rows] == ["compiled", "python"]
+    for row in [row for row in rows if sync == "library" or on_time(row)]:
         assert row.clock_error_s is not None
         assert row.arrival_skew_s is not None
         assert 0 < row.clock_error_s < 1.0
@@ -229,8 +231,11 @@ def test_clocks_that_differ_are_brought_together(tmp_path: Path) -> None:
         if not quiet([row]):
             continue
         assert 0 < row.clock_error_s < 1e-3
-        assert row.last_rank == 1
-        assert row.last_rank_delay_s == pytest.approx(FIGURE_S, rel=0.1)
+        if sync == "library":
+            assert row.last_rank == 1
+            assert row.last_rank_delay_s == pytest.approx(FIGURE_S, rel=0.1)
+        else:  # both the instants and the entries are off by what the clocks' measurements are
+            assert row.arrival_skew_s < 2 * row.clock_error_s + 20e-6
 
 
 _DRIFTING = """
