@@ -59,7 +59,7 @@ def named(hosts: Iterable[str], of: int = 0) -> str:
     """Hosts in words: all of them (`of` is their number), some by name, or the first few and a count."""
     names = list(dict.fromkeys(hosts))
     if of > 1 and len(names) == of:
-        return f"all {of} hosts"
+        return "both hosts" if of == 2 else f"all {of} hosts"
     if len(names) <= _MOST_HOSTS:
         return ", ".join(names)
     return f"{', '.join(names[:_MOST_HOSTS])} and {len(names) - _MOST_HOSTS} more"

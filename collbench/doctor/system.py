@@ -18,6 +18,7 @@ NCCL_SEGMENT_BYTES = 9_637_888
 _DEFAULT_SHM_BYTES = 64 << 20
 """What Docker and containerd give a container."""
 _IPC_LOCK = 14  # CAP_IPC_LOCK in include/uapi/linux/capability.h
+_EVERY_USER = ["0", "0", "4294967295"]
 _PINNED_LEAST_BYTES = 1 << 30
 """Below this RDMA libraries run out of memory that they may pin: buffers, rings and queues of a few connections."""
 _SHM_WHY = "libraries put the buffers between ranks of a host there, and die or fail when it is full"
@@ -56,7 +57,7 @@ def measure(root: str = "") -> Facts:
         shm_free_bytes=free,
         memlock=None if memlock is None or memlock < 0 else memlock,
         memlock_known=memlock is not None,
-        may_lock=bool(_hexadecimal(status.get("CapEff", "")) >> _IPC_LOCK & 1),
+        may_lock=_may_lock(root, status.get("CapEff", "")),
         uid=int(uid[1]) if len(uid) > 1 and uid[1].isdecimal() else None,
         memory_bytes=memory_bytes,
         memory_bound=bound,
@@ -102,7 +103,7 @@ def _of_host(facts: Facts, ranks: int) -> Iterator[Finding]:
     problem = memlock_problem(facts)
     if problem is not None and facts.rdma:
         why = "RDMA pins its buffers; libraries that may not take TCP without a word, or fail"
-        yield Finding(CHECK, "warning", problem, why, _MEMLOCK_REMEDY, "nvidia-container-toolkit#2037")
+        yield Finding(CHECK, "warning", problem, why, _MEMLOCK_REMEDY, "Linux manual, getrlimit(2)")
     else:
         yield Finding(CHECK, "ok", f"locked memory: {_locked(facts)}")
     cores = len(expanded(facts.cores)) if facts.cores else 0
@@ -241,8 +242,10 @@ def _nodes(root: str) -> Iterator[tuple[int, str]]:
             yield int(number), cores
 
 
-def _hexadecimal(word: str) -> int:
+def _may_lock(root: str, capabilities: str) -> bool:
+    """Whether CAP_IPC_LOCK is in effect, and not only within a user namespace (a rootless container)."""
+    mapped = (text(f"{root}/proc/self/uid_map") or "").split()
     try:
-        return int(word.strip(), 16)
+        return mapped in ([], _EVERY_USER) and bool(int(capabilities.strip() or "0", 16) >> _IPC_LOCK & 1)
     except ValueError:
-        return 0
+        return False
