@@ -22,7 +22,7 @@ def number(path: str | Path) -> int | None:
 def raw_bytes(path: str | Path) -> bytes | None:
     """What a file holds, as far as this user may read it."""
     try:
-        with Path(path).open("rb", buffering=0) as file:
+        with Path(path).open("rb") as file:
             return file.read(_MOST_BYTES)
     except (OSError, ValueError):
         return None

@@ -174,18 +174,14 @@ def _linked(mine: Sequence[RankDevice], paths: list[str], access: list[str]) -> 
     beside = {word for row in paths for word in row.split()} - {"X"}
     virtual = any(one.fact("virtualization") == "vGPU" for one in mine)
     nvlink = any(word.startswith("NV") for word in beside)
-    if virtual and not nvlink:
+    if virtual and not nvlink and any("A100" in one.fact("name") and share_of(one) in ("full", "") for one in mine):
+        why = "on A100, unified memory in a VM of several vGPUs switches peer access over NVLink off"
+        remedy = "set pciPassthru<n>.cfg.enable_uvm = 0 for each vGPU (vSphere), if the board has NVLink"
+        yield Finding(CHECK, "warning", f"vGPUs of A100 without NVLink between them; {seen}", why, remedy, _P2P)
+    elif virtual and not nvlink:
         why = "vGPUs reach each other's memory over NVLink only, and only with the whole frame buffer"
-        yield Finding(CHECK, "warning", seen, why, "give full time-sliced profiles", _P2P)
-        if any("A100" in one.fact("name") and share_of(one) != "fractional" for one in mine):
-            yield Finding(
-                CHECK,
-                "warning",
-                f"vGPUs of A100 without NVLink between them ({', '.join(sorted(beside))})",
-                "on A100, unified memory in a VM of several vGPUs switches peer access over NVLink off",
-                "set pciPassthru<n>.cfg.enable_uvm = 0 for each vGPU (vSphere), if the VM is on an NVLink board",
-                _P2P,
-            )
+        remedy = "give full time-sliced profiles, of devices that NVLink joins (on vSphere a device group)"
+        yield Finding(CHECK, "warning", seen, why, remedy, _P2P)
     else:
         yield Finding(CHECK, "ok", seen)
     words = {word for row in access for word in row.split()} - {"X"}

@@ -149,16 +149,10 @@ def _affinity(ranks: Sequence[Seen[Facts]]) -> list[Finding]:
     if not wandering:
         nodes = max(len(one.facts.nodes) for one in ranks)
         return [Finding(CHECK, "ok", "each rank stays on one NUMA node" if nodes > 1 else "one NUMA node")]
-    seen = (
-        f"ranks {compact(wandering)} may run on several NUMA nodes"
-        if len(ranks) > 1
-        else "several NUMA nodes are open to this process"
-    )
-    why = (
-        "memory that was touched on one node is slower from another, and which one it is changes from launch to launch"
-    )
+    who = f"ranks {compact(wandering)}" if len(ranks) > 1 else "this process"
+    why = "memory of one node is slower from another, and which one it is changes from launch to launch"
     remedy = "let the launcher bind (Open MPI: --bind-to core; MPICH: -bind-to core)"
-    return [Finding(CHECK, "note", seen, why, remedy)]
+    return [Finding(CHECK, "note", f"{who} may run on several NUMA nodes", why, remedy)]
 
 
 def _size(size: int | None) -> str:
