@@ -33,6 +33,11 @@ def test_independent_single_ranks_are_a_problem() -> None:
     assert (one.level, one.seen) == ("problem", "PMI_SIZE says 2")
 
 
+def test_ranks_that_mpi_could_not_join() -> None:
+    (one,) = launcher.findings(seen(launcher.measure(world=World(), unjoined="MPI_ERR_INTERN", environ={})))
+    assert (one.level, "could not bring the ranks together: MPI_ERR_INTERN" in one.seen) == ("problem", True)
+
+
 def test_uneven_ranks_are_a_difference() -> None:
     facts = launcher.Facts(3, "x")
     found = launcher.findings([Seen(0, "a", facts), Seen(1, "a", facts), Seen(2, "b", facts)])

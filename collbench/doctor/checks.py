@@ -9,7 +9,6 @@ from collbench.doctor import (
     containers,
     hypervisor,
     interfaces,
-    launcher,
     mpi_library,
     mpi_path,
     nccl_topology,
@@ -31,8 +30,8 @@ class Check:
     findings: Callable[[Sequence[Seen[Any]]], list[Finding]]
 
 
+# The launcher is looked at by the command itself, which knows how the start went.
 CHECKS = (
-    Check(launcher.CHECK, lambda world: launcher.measure(world=world), launcher.findings),
     Check(mpi_library.CHECK, lambda world: mpi_library.measure(world=world), mpi_library.findings),
     Check(mpi_path.CHECK, lambda world: mpi_path.measure(world=world), mpi_path.findings),
     Check(rdma_devices.CHECK, lambda _: rdma_devices.measure(), rdma_devices.findings),

@@ -2,20 +2,23 @@
 
 import json
 import socket
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from collbench.doctor.checks import CHECKS, examine
+from collbench.doctor.checks import CHECKS, Check, examine
 from collbench.doctor.finding import Finding, Seen, in_order
 from collbench.errors import CannotRun, CollbenchError
-from collbench.output import deliver
+from collbench.output import complain, deliver
 from collbench.start import launcher_rank, launcher_size, start_world, stop_world
 from collbench.watchdog import Watchdog, block_signals
 from collbench.world import World
 
 _START_TIMEOUT_S = 120.0
 _CHECK_TIMEOUT_S = 120.0
+_LET_TELL_S = 5.0
+"""How long ranks that have nothing to tell stay, so that the first one can."""
 
 
 @dataclass(frozen=True)
@@ -37,23 +40,28 @@ def doctor(options: DoctorOptions) -> int:
     watchdog = Watchdog(launcher_rank())
     watchdog.start()
     watchdog.enter("start", options.wait_s or _START_TIMEOUT_S)
-    refused = ""
+    refused, unjoined = "", ""
     try:
         world = start_world()
     except CannotRun as error:
-        if launcher_rank() > 0:  # they are all alone, and the first one tells it
+        refused = str(error)
+    except Exception as error:  # MPI's own type
+        unjoined = " ".join(str(error).split()) or type(error).__name__
+    if refused or unjoined:
+        if launcher_rank() > 0:  # the first one tells of it; launchers end all when one goes
+            time.sleep(_LET_TELL_S)
             watchdog.stop()
-            return error.exit_code
-        refused, world = str(error), World(hosts=(socket.gethostname(),))
+            return CannotRun.exit_code
+        world = World(hosts=(socket.gethostname(),))
     watchdog.rank = world.rank
     try:
-        said, more = _examine(options, world, watchdog, refused)
+        said, more = _examine(options, world, watchdog, refused, unjoined)
     except CollbenchError as error:  # the same on all ranks
+        if world.rank == 0:
+            complain(f"collbench: {error}")
         stop_world(world)
         watchdog.stop()
-        if world.rank > 0:
-            return error.exit_code
-        raise
+        return error.exit_code
     found = in_order([*found, *more])
     unprinted = None
     if world.rank == 0:
@@ -81,7 +89,7 @@ def _wait(options: DoctorOptions) -> list[Finding]:
 
 
 def _examine(
-    options: DoctorOptions, world: World, watchdog: Watchdog, refused: str
+    options: DoctorOptions, world: World, watchdog: Watchdog, refused: str, unjoined: str
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Do all checks; what was seen, for JSON and the table of noise, and what was found. Collective."""
     from collbench.doctor import gpu, launcher
@@ -100,15 +108,15 @@ def _examine(
         watchdog.enter("noise", options.seconds + _START_TIMEOUT_S)
         said["noise"] = noise.measure(world, options.seconds)
         found += noise.findings(said["noise"])
-    for check in CHECKS:
+    begun = Check(
+        launcher.CHECK,
+        lambda world: launcher.measure(world=world, refused=refused, unjoined=unjoined),
+        launcher.findings,
+    )
+    for check in (begun, *CHECKS):
         watchdog.enter(check.name, _CHECK_TIMEOUT_S)
-        if refused and check.name == launcher.CHECK:
-            seen = [Seen(0, world.hosts[0], launcher.measure(world=world, refused=refused))]
-            more = launcher.findings(seen)
-            facts[check.name] = _plain(seen)
-        else:
-            ranks, more = examine(check, world)
-            facts[check.name] = _plain(ranks)
+        ranks, more = examine(check, world)
+        facts[check.name] = _plain(ranks)
         found += more
     watchdog.enter("gpu", _CHECK_TIMEOUT_S)
     said["gpu"] = gpu.measure(world)

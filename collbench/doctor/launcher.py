@@ -16,23 +16,34 @@ _REMEDY = "start with `collbench launch`, or with the mpirun that belongs to the
 
 @dataclass(frozen=True)
 class Facts:
-    """What the launcher says and what MPI sees. `refused` is why the start refused to go on."""
+    """What the launcher says and what MPI sees.
+
+    `refused` is why the start refused to go on, `unjoined` what MPI said when it could not bring the ranks together.
+    """
 
     size: int
     library: str
     sizes: tuple[tuple[str, int], ...] = ()
     ranks: tuple[tuple[str, int], ...] = ()
     refused: str = ""
+    unjoined: str = ""
 
 
-def measure(root: str = "", *, world: World, refused: str = "", environ: Mapping[str, str] | None = None) -> Facts:
+def measure(
+    root: str = "",
+    *,
+    world: World,
+    refused: str = "",
+    unjoined: str = "",
+    environ: Mapping[str, str] | None = None,
+) -> Facts:
     """Read the launcher's variables."""
     environ = os.environ if environ is None else environ
 
     def numbers(names: Sequence[str]) -> tuple[tuple[str, int], ...]:
         return tuple((name, int(environ[name])) for name in names if environ.get(name, "").isdecimal())
 
-    return Facts(world.size, world.library, numbers(_SIZES), numbers(_RANKS), refused)
+    return Facts(world.size, world.library, numbers(_SIZES), numbers(_RANKS), refused, unjoined)
 
 
 def findings(ranks: Sequence[Seen[Facts]]) -> list[Finding]:
@@ -45,6 +56,11 @@ def findings(ranks: Sequence[Seen[Facts]]) -> list[Finding]:
                 CHECK, "problem", first.refused.removeprefix(f"{CHECK}: "), alone, _REMEDY, "nccl-tests#71, #213, #218"
             )
         ]
+    if first.unjoined:
+        seen = f"MPI started and could not bring the ranks together: {first.unjoined}"
+        why = "no collective can run; what follows is of the first rank's host alone"
+        remedy = "look at what is said of interfaces, settings and RDMA, and at the library's own message"
+        return [Finding(CHECK, "problem", seen, why, remedy)]
     number = next(((name, rank) for name, rank in first.ranks if first.size == 1 and rank > 0), None)
     if number is not None:
         seen = f"{number[0]} says that this is process {number[1]} of several, and MPI sees it alone"
