@@ -15,6 +15,8 @@ from collbench.output import complain, deliver, mend_streams
 _MOST = 1_000_000
 """Above any number of ranks, launches or seconds that somebody means."""
 
+_LAST_PORT = 65535
+
 _EPILOG = """\
 exit codes:
   0 all well          1 a case or a rank failed      2 usage or scenario error   3 wrong data
@@ -118,10 +120,18 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("list", help="list scenarios, collectives and backends", allow_abbrev=False)
     listing.set_defaults(function=_list)
 
-    doctor = commands.add_parser("doctor", help="examine what will get into the figures here", allow_abbrev=False)
-    doctor.add_argument("--noise", action="store_true", help="measure what takes the cores away (always done so far)")
-    doctor.add_argument("--seconds", type=_positive, default=3, help="how long to measure (default 3)")
-    doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
+    doctor = commands.add_parser(
+        "doctor", help="examine what will get into the figures here, alone or on every rank", allow_abbrev=False
+    )
+    doctor.add_argument("scenario", nargs="?", help="also tell what this scenario needs and is not here (exit code 7)")
+    doctor.add_argument("--noise", action="store_true", help="measure what takes the cores away (also with --wait)")
+    doctor.add_argument("--seconds", type=_count, help="how long to measure that: 0 is not at all (default 3)")
+    doctor.add_argument("--json", action="store_true", help="print the findings, and all that was seen, as JSON")
+    doctor.add_argument(
+        "--wait", type=_positive, metavar="SECONDS", help="first wait so long until all peers answer (exit code 4)"
+    )
+    doctor.add_argument("--peers", metavar="HOST,HOST", help="whom to wait for (default: those of /etc/mpi/hostfile)")
+    doctor.add_argument("--port", type=_positive, help="the TCP port that they answer on (default 22)")
     doctor.set_defaults(function=_doctor)
 
     ladder = commands.add_parser(
@@ -226,9 +236,25 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from collbench.doctor.command import doctor
+    from collbench.doctor.command import DoctorOptions, doctor
 
-    return doctor(float(options.seconds), options.json)
+    if options.wait is None and (options.peers is not None or options.port is not None):
+        raise UsageError("doctor: got --peers or --port, expected them with --wait SECONDS")
+    if options.port is not None and options.port > _LAST_PORT:
+        raise UsageError(f"doctor: --port: got {options.port}, expected a number from 1 to {_LAST_PORT}")
+    seconds = options.seconds
+    if seconds is None:  # who waits is in a hurry afterwards
+        seconds = 0 if options.wait is not None and not options.noise else 3
+    return doctor(
+        DoctorOptions(
+            scenario=options.scenario,
+            seconds=float(seconds),
+            as_json=options.json,
+            wait_s=None if options.wait is None else float(options.wait),
+            peers=options.peers,
+            port=options.port or 22,
+        )
+    )
 
 
 def _ladder(options: argparse.Namespace) -> int:

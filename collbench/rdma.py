@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from collbench.files import entries, link, text
+
 ROCE_V2 = "RoCE v2"
 """What the kernel calls the second version; the first is `IB/RoCE v1`, also on InfiniBand, where it means neither."""
 
@@ -65,8 +67,8 @@ def ports(root: str = "") -> tuple[Port, ...]:
     """All ports of all devices, by device and number; none where the kernel has no RDMA. `root` is put before /sys."""
     return tuple(
         _port(device, folder)
-        for device in _entries(Path(f"{root}/sys/class/infiniband"))
-        for folder in _entries(device / "ports")
+        for device in entries(Path(f"{root}/sys/class/infiniband"))
+        for folder in entries(device / "ports")
         if folder.name.isdecimal()
     )
 
@@ -79,8 +81,8 @@ def _port(device: Path, folder: Path) -> Port:
         number=number,
         state=_word(folder / "state"),
         phys_state=_word(folder / "phys_state"),
-        rate_bytes_per_s=_rate(_read(folder / "rate")),
-        link_layer=_read(folder / "link_layer") or "",
+        rate_bytes_per_s=_rate(text(folder / "rate")),
+        link_layer=text(folder / "link_layer") or "",
         netdev=next((one.netdev for one in gids if one.netdev), None) or _netdev(device, number),
         driver=_driver(device),
         gids=gids,
@@ -89,42 +91,40 @@ def _port(device: Path, folder: Path) -> Port:
 
 
 def _gids(folder: Path) -> Iterator[Gid]:
-    for entry in _entries(folder / "gids"):
-        gid = _read(entry)
+    for entry in entries(folder / "gids"):
+        gid = text(entry)
         if entry.name.isdecimal() and gid and gid.strip("0:"):
             attributes = folder / "gid_attrs"
             yield Gid(
                 int(entry.name),
                 gid,
-                _read(attributes / "types" / entry.name) or None,
-                _read(attributes / "ndevs" / entry.name) or None,
+                text(attributes / "types" / entry.name) or None,
+                text(attributes / "ndevs" / entry.name) or None,
             )
 
 
 def _netdev(device: Path, number: int) -> str | None:
     """The port's network interface where no address names it: rxe's parent, or the one of the same PCI function."""
-    if parent := _read(device / "parent"):
+    if parent := text(device / "parent"):
         return parent
-    interfaces = _entries(device / "device" / "net")
+    interfaces = entries(device / "device" / "net")
     if len(interfaces) > 1:
-        interfaces = [one for one in interfaces if _read(one / "dev_port") == str(number - 1)]
+        interfaces = [one for one in interfaces if text(one / "dev_port") == str(number - 1)]
     return interfaces[0].name if len(interfaces) == 1 else None
 
 
 def _driver(device: Path) -> str | None:
-    try:
-        return (device / "device" / "driver").readlink().name
-    except OSError:
-        pass
-    for line in (_read(device / "device" / "uevent") or "").splitlines():
+    if driver := link(device / "device" / "driver"):
+        return driver
+    for line in (text(device / "device" / "uevent") or "").splitlines():
         if line.startswith("DRIVER="):
             return line.removeprefix("DRIVER=")
-    return "rdma_rxe" if _read(device / "parent") else None  # Soft-RoCE has no device; only it has this file
+    return "rdma_rxe" if text(device / "parent") else None  # Soft-RoCE has no device; only it has this file
 
 
-def _rate(text: str | None) -> float | None:
+def _rate(said: str | None) -> float | None:
     """Bytes per second of a text such as `100 Gb/sec (4X EDR)`."""
-    found = _RATE.match(text or "")
+    found = _RATE.match(said or "")
     try:
         return float(found[1]) * 1e9 / _BITS if found else None
     except ValueError:
@@ -133,20 +133,4 @@ def _rate(text: str | None) -> float | None:
 
 def _word(path: Path) -> str:
     """The word of a file such as `4: ACTIVE`."""
-    return (_read(path) or "").partition(":")[2].strip()
-
-
-def _entries(folder: Path) -> list[Path]:
-    """A folder's entries, numbers in their order; empty where it cannot be read."""
-    try:
-        return sorted(folder.iterdir(), key=lambda one: (one.name.rstrip("0123456789"), len(one.name), one.name))
-    except OSError:
-        return []
-
-
-def _read(path: Path) -> str | None:
-    """A file's text; None where it cannot be read, which an unset address's attributes answer with EINVAL."""
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return None
+    return (text(path) or "").partition(":")[2].strip()

@@ -1,12 +1,25 @@
-"""GPUs: which devices the ranks have, how they are linked, and what keeps them from reaching each other's memory."""
+"""GPUs: which devices the ranks have, what of a device that is, and what keeps them from each other's memory."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from collbench.doctor.finding import Finding
+from collbench.devices import Link
+from collbench.doctor.finding import Finding, on_hosts
+from collbench.nvml import NOT_AVAILABLE
+from collbench.provenance import compact
 from collbench.world import World
 
-_VGPU_SOURCE = "NVIDIA AI Enterprise and vGPU documentation: peer-to-peer CUDA transfers over NVLink"
+CHECK = "gpu"
+
+_P2P = "NVIDIA AI Enterprise documentation, Peer-To-Peer (P2P) CUDA Transfers"
+_PROFILE = re.compile(r"(?P<board>[A-Z]+[0-9]+[A-Z]*)-(?:(?P<slices>[0-9]+)-)?(?P<gigabytes>[0-9]+)[A-Z]\w*$")
+_WHOLE_GB = {"A100": 40, "A100X": 40, "A100D": 80, "A100DX": 80, "H100": 80, "H100XM": 80, "H200X": 141}
+"""The frame buffer of whole boards, by the names that their vGPU types have. (NVIDIA vGPU types reference)"""
+_LICENCE = "NVIDIA vGPU documentation, Licensing"
+
+Share = Literal["full", "fractional", "MIG", ""]
 
 
 @dataclass(frozen=True)
@@ -19,9 +32,25 @@ class RankDevice:
     uuid: str = ""
     facts: tuple[tuple[str, object], ...] = ()
 
+    def fact(self, name: str) -> str:
+        """One of the facts, as text; empty where it is not there."""
+        return str(dict(self.facts).get(name, ""))
 
-def measure(world: World) -> tuple[list[RankDevice], dict[str, list[str]]]:
-    """Look at all ranks' devices; every rank gets every rank's, and each host's matrix of links. Collective."""
+
+@dataclass(frozen=True)
+class Measured:
+    """All ranks' devices, and each host's matrices: `paths` as `nvidia-smi topo -m` has them, `access` by the driver.
+
+    A word of `access` is "nvlink", "pcie", "no", "?" (denied) or X.
+    """
+
+    ranks: tuple[RankDevice, ...]
+    paths: Mapping[str, list[str]]
+    access: Mapping[str, list[str]]
+
+
+def measure(world: World) -> Measured:
+    """Look at all ranks' devices; every rank gets every rank's, and each host's matrices. Collective."""
     from collbench.backends.cuda import device_index, device_uuid, driver_problem, visible_devices
 
     host = world.hosts[world.rank]
@@ -38,53 +67,135 @@ def measure(world: World) -> tuple[list[RankDevice], dict[str, list[str]]]:
         except Exception as error:  # CuPy's own types
             mine = [RankDevice(world.rank, host, f"CuPy cannot use the device ({error})")]
     ranks = [one for its in world.all_gather(mine) for one in its]
-    own = [one.uuid for one in ranks if one.host == host and one.uuid]
-    links: dict[str, list[str]] = {}
+    own = list(dict.fromkeys(one.uuid for one in ranks if one.host == host and one.uuid))
+    matrices: dict[str, tuple[list[str], list[str]]] = {}
     if own and world.local_rank == 0:
         from collbench import devices
 
-        links = {host: devices.paths(own)}
-    return ranks, {where: matrix for one in world.all_gather(links) for where, matrix in one.items()}
+        links = devices.links(own)
+        paths = [" ".join(link.path.replace(" ", "_") for link in row) for row in links]
+        matrices = {host: (paths, [" ".join(_access(link) for link in row) for row in links])}
+    every = {where: both for one in world.all_gather(matrices) for where, both in one.items()}
+    return Measured(
+        tuple(ranks),
+        {where: paths for where, (paths, _) in every.items()},
+        {where: access for where, (_, access) in every.items()},
+    )
 
 
-def findings(ranks: Sequence[RankDevice], links: dict[str, list[str]]) -> list[Finding]:
+def findings(
+    ranks: Sequence[RankDevice], links: Mapping[str, list[str]], access: Mapping[str, list[str]] | None = None
+) -> list[Finding]:
     """Return what is to be known about the devices."""
     problems = {one.problem for one in ranks if one.problem}
     if len(problems) == 1 and all(one.problem for one in ranks):
-        return [Finding("gpu", "note", problems.pop())]
-    found = [Finding("gpu", "warning", f"rank {one.rank} on {one.host}: {one.problem}") for one in ranks if one.problem]
+        return [Finding(CHECK, "note", problems.pop())]
+    found = [
+        Finding(CHECK, "warning", f"rank {one.rank} on {one.host}: {one.problem}", differs=True)
+        for one in ranks
+        if one.problem
+    ]
     known = [one for one in ranks if not one.problem]
-    for name in dict.fromkeys(str(dict(one.facts).get("name")) for one in known):
-        count = sum(dict(one.facts).get("name") == name for one in known)
-        found.append(Finding("gpu", "ok", f"{count} x {name}"))
+    for name in dict.fromkeys(one.fact("name") for one in known):
+        found.append(Finding(CHECK, "ok", f"{sum(one.fact('name') == name for one in known)} x {name}"))
+    found += _unlike(known)
     shared = [one for one in known if sum((one.host, one.uuid) == (two.host, two.uuid) for two in known) > 1]
     if shared:
         numbers = ", ".join(str(one.rank) for one in shared)
         why = "NCCL refuses ranks that share a device, and shared figures are not performance"
-        found.append(
-            Finding(
-                "gpu", "warning", f"ranks {numbers} share devices", why, "start one rank a device", "NCCL user guide"
-            )
-        )
+        remedy = "start one rank a device"
+        found.append(Finding(CHECK, "warning", f"ranks {numbers} share devices", why, remedy, "NCCL user guide"))
     for one in known:
-        facts = dict(one.facts)
-        if str(facts.get("vgpu_licence")).startswith("unlicensed"):
+        if one.fact("vgpu_licence").startswith("unlicensed"):
             seen = f"rank {one.rank}: the vGPU has no licence"
-            found.append(Finding("gpu", "warning", seen, "the driver cuts its speed after some time", "license it"))
-    return found + _linked(known, links)
+            why = "the driver cuts its speed after some time"
+            found.append(Finding(CHECK, "warning", seen, why, "license it (nvidia-smi -q shows the state)", _LICENCE))
+    hosts = {host: [one for one in known if one.host == host] for host in dict.fromkeys(one.host for one in known)}
+    return found + on_hosts(
+        {host: [*_shares(mine), *_linked(mine, links.get(host, []), (access or {}).get(host, []))]
+         for host, mine in hosts.items()}
+    )  # fmt: skip
 
 
-def _linked(known: Sequence[RankDevice], links: dict[str, list[str]]) -> list[Finding]:
-    found = []
-    virtual = any(dict(one.facts).get("virtualization") == "vGPU" for one in known)
-    for host, matrix in links.items():
-        if len(matrix) < 2:
-            continue
-        seen = f"links on {host}: {'; '.join(matrix)}"
-        beside = {word for row in matrix for word in row.split()} - {"X"}
-        if virtual and not any(word.startswith("NV") for word in beside):
-            why = "vGPUs reach each other's memory over NVLink only, and only with the whole frame buffer"
-            found.append(Finding("gpu", "warning", seen, why, "give full time-sliced profiles", _VGPU_SOURCE))
-        else:
-            found.append(Finding("gpu", "ok", seen))
-    return found
+def share_of(device: RankDevice) -> Share:
+    """What part of a board a vGPU or an instance of a device is; empty where it is neither, or is not known."""
+    if device.fact("mig_parent") or device.fact("mig_gpu_instance"):
+        return "MIG"
+    if device.fact("virtualization") != "vGPU":
+        return ""
+    profile = _PROFILE.search(device.fact("vgpu_type"))
+    if profile is None:
+        return ""
+    if profile["slices"]:
+        return "MIG"
+    whole = _WHOLE_GB.get(profile["board"])
+    if whole is None:
+        return ""
+    return "full" if int(profile["gigabytes"]) >= whole else "fractional"
+
+
+def _unlike(known: Sequence[RankDevice]) -> Iterator[Finding]:
+    for name, why in (
+        ("name", "the slowest device sets what a collective reaches"),
+        ("driver_version", "drivers choose paths, and NCCL asks for the same behaviour on every rank"),
+    ):
+        values = list(dict.fromkeys(one.fact(name) for one in known))
+        if len(values) > 1:
+            owners = {value: compact(one.rank for one in known if one.fact(name) == value) for value in values}
+            told = "; ".join(f"{value} on ranks {ranks}" for value, ranks in owners.items())
+            seen = f"the devices' {name.replace('_', ' ')} differs: {told}"
+            yield Finding(CHECK, "warning", seen, why, differs=True)
+
+
+def _shares(mine: Sequence[RankDevice]) -> Iterator[Finding]:
+    """What the profiles of one host's vGPUs allow."""
+    for share in dict.fromkeys(map(share_of, mine)):
+        types = dict.fromkeys(one.fact("vgpu_type") or one.fact("name") for one in mine if share_of(one) == share)
+        told = ", ".join(types)
+        if share == "fractional":
+            seen = f"fractional vGPU profile {told}"
+            why = "only vGPUs with the whole frame buffer reach each other's memory; these go by the host's"
+            yield Finding(CHECK, "warning", seen, why, "give full time-sliced profiles", _P2P)
+        elif share == "MIG":
+            why = "instances of a device do not reach each other's memory; what goes between them goes by the host's"
+            yield Finding(CHECK, "note", f"instances of a device (MIG): {told}", why, "", _P2P)
+        elif share == "full":
+            yield Finding(CHECK, "ok", f"full vGPU profile {told}", source=_P2P)
+        elif any(one.fact("virtualization") == "vGPU" for one in mine if share_of(one) == share):
+            seen = f"whether vGPU profile {told} is a whole device is not known here"
+            yield Finding(CHECK, "note", seen, source=_P2P)
+
+
+def _linked(mine: Sequence[RankDevice], paths: list[str], access: list[str]) -> Iterator[Finding]:
+    """What lies between one host's devices."""
+    if len(paths) < 2:
+        return
+    seen = f"links: {'; '.join(paths)}"
+    beside = {word for row in paths for word in row.split()} - {"X"}
+    virtual = any(one.fact("virtualization") == "vGPU" for one in mine)
+    nvlink = any(word.startswith("NV") for word in beside)
+    if virtual and not nvlink and any("A100" in one.fact("name") and share_of(one) in ("full", "") for one in mine):
+        why = "on A100, unified memory in a VM of several vGPUs switches peer access over NVLink off"
+        remedy = "set pciPassthru<n>.cfg.enable_uvm = 0 for each vGPU (vSphere), if the board has NVLink"
+        yield Finding(CHECK, "warning", f"vGPUs of A100 without NVLink between them; {seen}", why, remedy, _P2P)
+    elif virtual and not nvlink:
+        why = "vGPUs reach each other's memory over NVLink only, and only with the whole frame buffer"
+        remedy = "give full time-sliced profiles, of devices that NVLink joins (on vSphere a device group)"
+        yield Finding(CHECK, "warning", seen, why, remedy, _P2P)
+    else:
+        yield Finding(CHECK, "ok", seen)
+    words = {word for row in access for word in row.split()} - {"X"}
+    if "no" in words:
+        why = "what goes between such devices goes by the host's memory"
+        yield Finding(CHECK, "note", f"peer access is refused between devices: {'; '.join(access)}", why, source=_P2P)
+    elif words:
+        yield Finding(CHECK, "ok", f"peer access: {'; '.join(access)}")
+
+
+def _access(link: Link) -> str:
+    """A link's peer access in one word."""
+    if link.path == "X":
+        return "X"
+    if link.read == link.write == "ok":
+        return "nvlink" if link.nvlink == "ok" else "pcie"
+    return "?" if NOT_AVAILABLE in (link.read, link.write) else "no"
