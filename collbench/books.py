@@ -100,6 +100,7 @@ class Books:
     def begin(self) -> None:
         """Write down what runs where, and open the table."""
         from collbench.provenance import collect_launch
+        from collbench.topology import sampled
 
         environment = collect_launch(self._world.library or None) | {"ranks": self._ranks} | self._links
         self._folder.write_environment(self._job.launch, environment)
@@ -112,6 +113,9 @@ class Books:
             f"{world.library or 'no MPI'}; launch {self._job.launch}"
             f"{f'; variant {self._variant}' if self._variant else ''}"
         )
+        for topology in dict.fromkeys(case.topology for case in self._plan.cases):
+            if told := sampled(topology, world.hosts):
+                self._table.line(told)
         self._began_at = time.monotonic()
 
     @property
@@ -166,11 +170,26 @@ class Books:
         self._table.close(
             [
                 *self._ladders(),
+                *self._pairs(),
                 f"results: {path}",
                 "next: open it in anything that reads CSV; columns: `collbench schema --columns`; what ran where: "
                 f"{path.with_name('environment.json')}",
             ]
         )
+
+    def rows(self) -> list["Record"]:
+        """The rows of this launch so far."""
+        return [row for row in self._folder.read() if row.launch == self._job.launch]
+
+    def _pairs(self) -> list[str]:
+        """What the pairs of the run so far say, where the scenario has any; their matrices go beside the results."""
+        if all(not case.topology.startswith("pairs") for case in self._plan.cases):
+            return []
+        from collbench.readers import pairs
+
+        rows = self._folder.read()
+        pairs.write(rows, self._folder.path)
+        return [] if self._quiet else [*pairs.lines(rows), ""]
 
     def _ladders(self) -> list[str]:
         """The ladders of the run so far, where the scenario has any."""

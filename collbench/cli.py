@@ -140,6 +140,12 @@ def _parser() -> argparse.ArgumentParser:
     ladder.add_argument("results", type=Path, help="a run folder, or its results.csv")
     ladder.set_defaults(function=_ladder)
 
+    pairs = commands.add_parser(
+        "pairs", help="say which host or device is slow, by the results of pairs", allow_abbrev=False
+    )
+    pairs.add_argument("results", type=Path, help="a run folder, or its results.csv")
+    pairs.set_defaults(function=_pairs)
+
     schema = commands.add_parser("schema", help="print the JSON Schema of scenario files", allow_abbrev=False)
     schema.add_argument("--columns", action="store_true", help="print the columns of results.csv instead, as Markdown")
     schema.set_defaults(function=_schema)
@@ -259,6 +265,12 @@ def _doctor(options: argparse.Namespace) -> int:
 
 def _ladder(options: argparse.Namespace) -> int:
     from collbench.readers.ladder import command
+
+    return command(options.results)
+
+
+def _pairs(options: argparse.Namespace) -> int:
+    from collbench.readers.pairs import command
 
     return command(options.results)
 

@@ -1,5 +1,6 @@
 """What a row says of a case on a group of ranks: what is known before it runs, and the figures of its samples."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +77,8 @@ def figures(
         notes.append("rounded_to_nothing")
     if oversubscribed:
         notes.append("oversubscribed")
+    if len(set(Counter(point.group.hosts).values())) > 1:
+        notes.append("unbalanced")
     if (point.backend.ranks_per_device or 1) > 1:
         notes.append("shared_device")
     algbw = shape.size_bytes / summary.median_s / 1e9 if summary.median_s > 0 and shape.size_bytes else None

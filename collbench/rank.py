@@ -158,6 +158,7 @@ def _run(
         record=launch.record,
         keep_samples=launch.keep_samples if job.scenario.measure.samples else None,
         done=done_in(job),
+        rows=launch.rows,
         choices=world.from_root(lambda: load_choices(folder.path, options.variant)),
     )
     if options.choices:

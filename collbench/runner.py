@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from collbench import memory, noise
+from collbench import again, memory, noise
 from collbench.backends import backend_named
-from collbench.backends.base import Backend, BoundCall
+from collbench.backends.base import Backend
 from collbench.beside import Neighbours, Reached, health, health_columns, limit_columns
 from collbench.clock import Clock
 from collbench.collectives import collective_of
@@ -27,11 +27,12 @@ from collbench.paths import Paths, merged
 from collbench.pattern import Pattern
 from collbench.plan import Case, Plan, spoken
 from collbench.record import Record
+from collbench.row_parts import page_bytes, sizes, wrong
 from collbench.scenario import Scenario
 from collbench.timing import ALL_LATE, Sampled, sample
 from collbench.topology import Group, Round, rounds, unfit
 from collbench.verdicts import expectation, verdict
-from collbench.verify import Check, Damage, check_case
+from collbench.verify import Check, check_case
 from collbench.watchdog import Watchdog
 from collbench.world import World
 
@@ -39,6 +40,9 @@ if TYPE_CHECKING:  # two dozen patterns, of use to NCCL alone
     from collbench.nccl_log import Choice
 
 T = TypeVar("T")
+
+_MOST_MEMBERS = 64
+"""Hosts that a row lists."""
 
 _NEIGHBOUR_S = 60.0
 """What a neighbour takes to start at the most (collbench.neighbour)."""
@@ -74,6 +78,8 @@ class Runner:
     record: Callable[[list[Record]], None]
     keep_samples: Callable[[Case, Group, Sampled], None] | None = None
     done: frozenset[tuple[str, str]] = frozenset()
+    rows: Callable[[], list[Record]] = list
+    """The rows of this launch so far, on rank 0."""
     choices: Mapping[tuple[str, str], "Choice"] = field(default_factory=dict)
     """What libraries said that they choose, by the case's `spoken_id` and group; the same on every rank."""
     _topology: str = "world"
@@ -98,6 +104,11 @@ class Runner:
             )
         self._paths.open()
         statuses = [status for case in plan.cases for status in self._case(case)]
+        if again.has_pairs(plan):
+            for case, one in self.world.from_root(lambda: again.wanted(plan, self.rows())):
+                if (case.case_id, one[0].name) not in self.done:
+                    self._opened.close_groups()
+                    statuses += self._round(case, one, None)
         self._close()
         return self.world.broadcast(statuses)
 
@@ -279,7 +290,7 @@ class Runner:
             problem = group.first_problem(self._neighbours.problem())
             if problem is not None:
                 return "failed", known | {"reason": on_rank(problem, group)}, kept
-            known["page_bytes"] = _page_bytes(bound, group)
+            known["page_bytes"] = page_bytes(bound, group)
             known |= {"algorithm": bound.algorithm or None} | backend.chosen(self._choice(point)) | state
             known |= limit_columns(collective, group, backend)
             path = self._paths.columns(point, sampled, counted)
@@ -294,10 +305,10 @@ class Runner:
                 return "ok", values, kept
             self.watchdog.enter("verify", measure.timeout_s, case.label, case.case_id)
             damage = self._alone(lambda: check_case(bound, check, timed=True))
-            wrong = _wrong(damage, group)
-            if wrong["wrong"]:
-                return "wrong", {name: value for name, value in values.items() if "GBps" not in name} | wrong, kept
-            return "ok", values | wrong, kept
+            found = wrong(damage, group)
+            if found["wrong"]:
+                return "wrong", {name: value for name, value in values.items() if "GBps" not in name} | found, kept
+            return "ok", values | found, kept
         finally:
             bound.close()
 
@@ -367,42 +378,10 @@ class Runner:
                 "ranks_per_host": max(Counter(hosts).values(), default=None),
                 "oversubscribed": self.place.oversubscribed,
                 "binding": self.place.binding,
+                "members": ";".join(hosts[:_MOST_MEMBERS]) + ";..." * (len(hosts) > _MOST_MEMBERS) or None,
             }
-            | _sizes(case, len(group.ranks))
+            | sizes(case, len(group.ranks))
         )
-
-
-def _sizes(case: Case, ranks: int) -> dict[str, int]:
-    """The size and count of a case on so many ranks; nothing where it cannot be laid out on them."""
-    try:
-        collective = collective_of(case.collective, case.pattern, ranks)
-    except CannotRun:
-        return {}
-    shape = collective.shape(case.requested_bytes, DTYPES[case.dtype].itemsize if case.dtype else 1, max(1, ranks))
-    return {"size_bytes": shape.size_bytes, "count": shape.count} if ranks else {}
-
-
-def _page_bytes(bound: BoundCall, group: World) -> int | None:
-    """The largest page behind any rank's buffers, on the group's rank 0; None where nobody knows."""
-    own = [memory.page_bytes() or 0 for one in bound.buffers for memory in one.memories]
-    return max(group.gather(max(own, default=0)) or [0]) or None
-
-
-def _wrong(damage: Damage | None, group: World) -> dict[str, Any]:
-    """Bring the ranks' damages together: the total, and the first rank's first wrong element."""
-    damages = group.all_gather(damage)
-    total = sum(one.wrong for one in damages if one is not None)
-    first = next(((rank, one) for rank, one in enumerate(damages) if one is not None), None)
-    if first is None:
-        return {"wrong": 0}
-    rank, one = first
-    return {
-        "wrong": total,
-        "first_wrong": one.index,
-        "first_got": one.got,
-        "first_expected": one.expected,
-        "reason": one.on(group.ranks[rank]),
-    }
 
 
 def _unmeasured(error: CollbenchError) -> Outcome:

@@ -292,9 +292,9 @@ NamedRoot = Annotated[
 Topology = Annotated[
     str,
     text(
-        rf"world|host|two_hosts|rail|pairs|bisection|first:(?:doubling|{_COUNT})|every:{_COUNT}|{_RANKS}(?:;{_RANKS})*",
+        rf"world|two_hosts|(?:host|rail|pairs|bisection)(?::alone)?|first:(?:doubling|{_COUNT})|every:{_COUNT}|{_RANKS}(?:;{_RANKS})*",
         "one of world, host, two_hosts, rail, pairs, bisection, first:N, first:doubling, every:K with numbers N and K "
-        "from 1, or groups of ranks such as 0-3;4-7",
+        "from 1, or groups of ranks such as 0-3;4-7; host, rail, pairs and bisection also with :alone after them",
     ),
 ]
 Title = Annotated[str, text(r".{1,200}", "one line of at most 200 characters")]

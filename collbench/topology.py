@@ -4,12 +4,15 @@ world           all ranks
 host            the ranks of each host, all hosts at once
 two_hosts       the first rank of the first host with that of the second; on one host its first two ranks
 rail            rank i of every host, all i at once
-pairs           every pair: a round-robin tournament, whose rounds are disjoint pairs at once
+pairs           every pair: a round-robin tournament, whose rounds are disjoint pairs at once; above 64 ranks a
+                sample of host pairs
 bisection       rank i of the first half with rank i of the second, all at once
 first:N         the first N ranks
 first:doubling  the first 2, 4, 8, ... ranks, and all of them, one after the other
 every:K         ranks 0, K, 2K, ...
 0-3;4-7         the groups that are listed, all at once
+
+host, rail, pairs and bisection have a form `:alone`: the same groups, one after the other.
 """
 
 from collections.abc import Sequence
@@ -27,12 +30,20 @@ class Group:
     ranks: tuple[int, ...]
 
 
+MOST_PAIRED = 64
+"""Ranks, or else hosts, up to which every pair is measured: 63 rounds. Above, each has PARTNERS others."""
+PARTNERS = 8
+
+_ALONE = ":alone"
+
 Round = tuple[Group, ...]
 """Disjoint groups that are measured at the same time."""
 
 
 def rounds(topology: str, hosts: Sequence[str]) -> tuple[Round, ...]:
     """Cut the world whose ranks are on these hosts; CannotRun says why a rule does not fit it."""
+    if topology.endswith(_ALONE):
+        return tuple((group,) for one in rounds(topology.removesuffix(_ALONE), hosts) for group in one)
     size = len(hosts)
     rule, _, number = topology.partition(":")
     if topology == "world":
@@ -44,7 +55,7 @@ def rounds(topology: str, hosts: Sequence[str]) -> tuple[Round, ...]:
     if topology == "rail":
         return (_rails(hosts),)
     if topology == "pairs":
-        return _tournament(size)
+        return _pairs(hosts)
     if topology == "bisection":
         return (_bisection(size),)
     if topology == "first:doubling":
@@ -55,6 +66,16 @@ def rounds(topology: str, hosts: Sequence[str]) -> tuple[Round, ...]:
         chosen = tuple(range(0, size, int(number)))
         return ((Group(f"every:{number}", chosen),),)
     return (_listed(topology, size),)
+
+
+def sampled(topology: str, hosts: Sequence[str]) -> str:
+    """Say which pairs stand for all of them; empty where all are measured."""
+    if not topology.startswith("pairs") or len(hosts) <= MOST_PAIRED:
+        return ""
+    chosen = _chosen(hosts)
+    whom = "ranks" if len(chosen) == len(hosts) else "hosts, by the first rank of each"
+    many = f"each with {PARTNERS} others" if len(chosen) > MOST_PAIRED else "every pair"
+    return f"{topology}: a sample for {len(hosts)} ranks: {many} of {len(chosen)} {whom}"
 
 
 def unfit(topology: str) -> Round:
@@ -99,11 +120,37 @@ def _rails(hosts: Sequence[str]) -> Round:
     return tuple(Group(f"rail{i}", ranks) for i, ranks in enumerate(zip(*by_host.values(), strict=True)))
 
 
-def _tournament(size: int) -> tuple[Round, ...]:
-    """Each pair once, in as few rounds as there can be (the circle method); with an odd number one rank rests."""
-    if size < 2:
+def _pairs(hosts: Sequence[str]) -> tuple[Round, ...]:
+    if len(hosts) < 2:
         raise CannotRun("topology pairs: got 1 rank, expected at least 2")
-    places: list[int | None] = [*range(size), *([None] if size % 2 else [])]
+    chosen = range(len(hosts)) if len(hosts) <= MOST_PAIRED else _chosen(hosts)
+    return _tournament(chosen) if len(chosen) <= MOST_PAIRED else _circulant(chosen)
+
+
+def _chosen(hosts: Sequence[str]) -> list[int]:
+    """The first rank of each host; all ranks where there is one host."""
+    firsts = [ranks[0] for ranks in _by_host(hosts).values()]
+    return firsts if len(firsts) > 1 else list(range(len(hosts)))
+
+
+def _circulant(chosen: Sequence[int]) -> tuple[Round, ...]:
+    """Each with those 1, 2, 3, 4 places further on, so that each is in as many pairs; rounds of disjoint pairs."""
+    played: list[list[tuple[int, int]]] = []
+    for distance in range(1, PARTNERS // 2 + 1):
+        for place, rank in enumerate(chosen):
+            other = chosen[(place + distance) % len(chosen)]
+            pair = (min(rank, other), max(rank, other))
+            free = next((one for one in played if not any(set(pair) & set(had) for had in one)), None)
+            if free is None:
+                played.append([pair])
+            else:
+                free.append(pair)
+    return tuple(tuple(Group(f"{a}-{b}", (a, b)) for a, b in sorted(one)) for one in played)
+
+
+def _tournament(ranks: Sequence[int]) -> tuple[Round, ...]:
+    """Each pair once, in as few rounds as there can be (the circle method); with an odd number one rank rests."""
+    places: list[int | None] = [*ranks, *([None] if len(ranks) % 2 else [])]
     found = []
     for _ in range(len(places) - 1):
         half = len(places) // 2

@@ -3,7 +3,7 @@
 import pytest
 
 from collbench.errors import CannotRun
-from collbench.topology import Group, rounds
+from collbench.topology import Group, rounds, sampled
 
 TWO_HOSTS = ("a", "a", "b", "b")
 
@@ -52,3 +52,37 @@ def test_a_tournament_has_each_pair_once_in_disjoint_rounds(size: int) -> None:
 def test_what_does_not_fit_says_why(topology: str, hosts: tuple[str, ...], said: str) -> None:
     with pytest.raises(CannotRun, match=said):
         rounds(topology, hosts)
+
+
+@pytest.mark.parametrize("topology", ["host", "rail", "pairs", "bisection"])
+def test_alone_is_the_same_groups_one_after_the_other(topology: str) -> None:
+    hosts = ("a", "a", "b", "b")
+    together = [group for one in rounds(topology, hosts) for group in one]
+    apart = rounds(f"{topology}:alone", hosts)
+    assert [group for (group,) in apart] == together
+
+
+def test_above_64_ranks_pairs_are_pairs_of_hosts() -> None:
+    hosts = tuple(f"h{rank // 8}" for rank in range(80))
+    played = rounds("pairs", hosts)
+    found = [group.ranks for one in played for group in one]
+    assert len(found) == len(set(found)) == 45
+    assert {rank for pair in found for rank in pair} == set(range(0, 80, 8))
+    assert "every pair of 10 hosts" in sampled("pairs", hosts)
+    assert sampled("pairs", hosts[:64]) == ""
+
+
+@pytest.mark.parametrize("size", [65, 100, 513])
+def test_above_64_hosts_each_meets_eight_others_in_disjoint_rounds(size: int) -> None:
+    hosts = tuple(f"h{rank}" for rank in range(size))
+    played = rounds("pairs", hosts)
+    met: dict[int, set[int]] = {rank: set() for rank in range(size)}
+    for one in played:
+        ranks = [rank for group in one for rank in group.ranks]
+        assert len(ranks) == len(set(ranks))
+        for a, b in (group.ranks for group in one):
+            met[a].add(b)
+            met[b].add(a)
+    assert {len(others) for others in met.values()} == {8}
+    assert len(played) < 20
+    assert "each with 8 others" in sampled("pairs", hosts)

@@ -1,0 +1,308 @@
+"""Pairs: matrices of rank x rank and host x host, and which host, device or path is slow.
+
+Made from results.csv alone: a row of a pairs topology is named by its two ranks, and `members` has their hosts. A row
+`again:A-B` is a suspect, measured again alone with a partner that is known to be good.
+"""
+
+import csv
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from collbench.errors import UsageError
+from collbench.output import deliver
+from collbench.record import Record
+from collbench.results import read
+from collbench.units import format_duration, format_rate, format_size
+
+AGAIN = "again:"
+SLOW = 0.85
+"""A host or pair is suspect below this share of what it is held against."""
+
+_LEAST_FOR_RATE = 64 << 10
+"""Bytes; below this a pair's time says more than its bandwidth."""
+_WIDEST = 16
+_OTHER_AXES = (
+    "variant", "backend", "collective", "dtype", "operation", "root", "placement", "caller", "call", "mode", "sync",
+    "buffer", "buffers", "pages", "pattern", "neighbour", "topology",
+)  # fmt: skip
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """One case on all pairs: bytes/s where `by_rate`, else seconds, the median over the launches.
+
+    `hosts` is each rank's host. `again` are the values of what was measured again, alone.
+    """
+
+    case_id: str
+    title: str
+    by_rate: bool
+    hosts: Mapping[int, str]
+    values: Mapping[Pair, float]
+    again: Mapping[Pair, float] = field(default_factory=dict)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What is judged: hosts, or the ranks of one host."""
+        return tuple(dict.fromkeys(self.place(rank) for rank in sorted(self.hosts)))
+
+    @property
+    def several_hosts(self) -> bool:
+        """Whether places are hosts."""
+        return len(set(self.hosts.values())) > 1
+
+    def place(self, rank: int) -> str:
+        """Where a rank is."""
+        return self.hosts[rank] if self.several_hosts else f"rank {rank}"
+
+    def by_place(self, values: Mapping[Pair, float]) -> dict[tuple[str, str], float]:
+        """The median over the rank pairs of each pair of places, in the order of `places`."""
+        order = {place: number for number, place in enumerate(self.places)}
+        found: dict[tuple[str, str], list[float]] = {}
+        for (first, second), value in values.items():
+            ends = sorted((self.place(first), self.place(second)), key=order.__getitem__)
+            found.setdefault((ends[0], ends[1]), []).append(value)
+        return {ends: statistics.median(its) for ends, its in found.items()}
+
+    def text(self, value: float) -> str:
+        """A value with its unit."""
+        return format_rate(value) if self.by_rate else format_duration(value)
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """Who looks slow: places, and pairs of others; `good` is a place that does not, and its best partner."""
+
+    places: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...]
+    good: tuple[str, str]
+    best: Mapping[str, float]
+    usual: float
+    """Median over the places of their best pair."""
+
+
+def suspicion(found: Pairs) -> Suspicion | None:
+    """Say who looks slow; None where there are too few places for one to differ from the others."""
+    speed = {
+        ends: value if found.by_rate else 1 / value
+        for ends, value in found.by_place(found.values).items()
+        if ends[0] != ends[1] and value > 0
+    }
+    best = {place: max((v for ends, v in speed.items() if place in ends), default=0.0) for place in found.places}
+    if len(best) < 3 or not speed:
+        return None
+    usual = statistics.median(best.values())
+    slow = tuple(place for place in found.places if best[place] < SLOW * usual)
+    pairs = tuple(
+        ends
+        for ends, value in speed.items()
+        if not set(ends) & set(slow) and value < SLOW * min(best[ends[0]], best[ends[1]])
+    )
+    good = max(speed, key=speed.__getitem__)
+    return Suspicion(slow, pairs, good, best, usual)
+
+
+def to_measure_again(found: Pairs) -> tuple[Pair, ...]:
+    """The ranks to measure again, alone: each suspect place with a good one, and each suspect pair."""
+    doubt = suspicion(found)
+    if doubt is None:
+        return ()
+    good = doubt.good[0]
+    wanted = [(place, good) for place in doubt.places] + list(doubt.pairs)
+    ranks = []
+    for ends in wanted:
+        its = (pair for pair in sorted(found.values) if {found.place(pair[0]), found.place(pair[1])} == set(ends))
+        pair = next(its, None) or _ranks_of(found, ends)
+        ranks.append(pair)
+    return tuple(dict.fromkeys(ranks))
+
+
+def findings(found: Pairs) -> list[str]:
+    """Sentences that name the host, device or path that is slow."""
+    if len(found.places) == 2:
+        return [f"{found.title}: two {_kind(found)}s are one pair, which cannot tell whose fault a low figure would be"]
+    doubt = suspicion(found)
+    if doubt is None:
+        return []
+    again = found.by_place(found.again)
+    said = []
+    good, partner = doubt.good
+    reach = found.text(_shown(found, max(doubt.best[good], doubt.best[partner])))
+    for place in doubt.places:
+        value = again.get((place, good), again.get((good, place)))
+        name = f"host {place}" if found.several_hosts else place
+        if value is None:
+            said.append(
+                f"{name} looks slow: at best {found.text(_shown(found, doubt.best[place]))}; not measured again"
+            )
+        elif _speed(found, value) < SLOW * doubt.usual:
+            where = f"{place}'s own link" if found.several_hosts else "its device and the slot that it is in"
+            said.append(
+                f"{name} is slow: {found.text(value)} with {good}, which is known to be good, "
+                f"where {good} and {partner} reach {reach}: look at {where}"
+            )
+        else:
+            said.append(
+                f"{name} is slow only while other pairs communicate: alone it has {found.text(value)} with {good}"
+            )
+    for first, second in doubt.pairs:
+        value = again.get((first, second))
+        least = min(doubt.best[first], doubt.best[second])
+        if value is None:
+            said.append(f"the path between {first} and {second} looks slow; not measured again")
+        elif _speed(found, value) < SLOW * least:
+            said.append(
+                f"the path between {first} and {second} is slow: {found.text(value)}, "
+                f"where both reach {found.text(_shown(found, least))} or more with others"
+            )
+        else:
+            said.append(f"{first} and {second} are slow only while other pairs communicate: alone {found.text(value)}")
+    return [f"{found.title}: {one}" for one in said]
+
+
+def pairs_of(records: Iterable[Record]) -> tuple[Pairs, ...]:
+    """Find the cases on pairs of ranks in a run's rows."""
+    rows: dict[str, list[tuple[Record, Pair, bool]]] = {}
+    for record in records:
+        named = _ranks(record)
+        if named is not None and record.status == "ok":
+            rows.setdefault(record.case_id, []).append((record, *named))
+    return tuple(_pairs(case_id, its) for case_id, its in rows.items())
+
+
+def largest(found: Sequence[Pairs], records: Iterable[Record]) -> tuple[Pairs, ...]:
+    """Those that have the largest size of their series (the same in all but size): what suspects are found by."""
+    first = {record.case_id: record for record in records}
+    best: dict[tuple[object, ...], Pairs] = {}
+    for one in found:
+        record = first[one.case_id]
+        series = tuple(getattr(record, axis) for axis in _OTHER_AXES)
+        held = best.get(series)
+        if held is None or (record.requested_bytes or 0) > (first[held.case_id].requested_bytes or 0):
+            best[series] = one
+    return tuple(best.values())
+
+
+def lines(records: Sequence[Record]) -> list[str]:
+    """The tables of all pairs, and what was found; empty where the run has none."""
+    found = pairs_of(records)
+    said = [line for one in found for line in _table(one)]
+    for one in largest(found, records):
+        said += findings(one)
+    return said
+
+
+def write(records: Sequence[Record], folder: Path) -> list[Path]:
+    """Write the matrices of all pairs beside the results; the files."""
+    files = []
+    for one in pairs_of(records):
+        ranks = [str(rank) for rank in sorted(one.hosts)]
+        by_rank = {(str(a), str(b)): value for (a, b), value in one.values.items()}
+        files.append(_write(folder / f"pairs-{one.case_id}-ranks.csv", one, ranks, by_rank))
+        if one.several_hosts:
+            files.append(_write(folder / f"pairs-{one.case_id}-hosts.csv", one, one.places, one.by_place(one.values)))
+    return files
+
+
+def command(path: Path) -> int:
+    """Print the tables and findings of a results file or a run folder, and write the matrices beside it."""
+    records = read(path)
+    said = lines(records)
+    if not said:
+        raise UsageError(f'{path}: got no rows of pairs, expected the results of topologies = ["pairs"]; run one')
+    files = write(records, path if path.is_dir() else path.parent)
+    deliver("\n".join([*said, *(f"matrix: {file}" for file in files)]) + "\n")
+    return 0
+
+
+def _ranks(record: Record) -> tuple[Pair, bool] | None:
+    """The two ranks of a row of a pairs topology, and whether it was measured again."""
+    if not (record.topology or "").startswith("pairs"):
+        return None
+    name = record.group or ""
+    first, dash, second = name.removeprefix(AGAIN).partition("-")
+    if not (dash and first.isdecimal() and second.isdecimal()):
+        return None
+    return (int(first), int(second)), name.startswith(AGAIN)
+
+
+def _pairs(case_id: str, rows: Sequence[tuple[Record, Pair, bool]]) -> Pairs:
+    record = rows[0][0]
+    by_rate = bool(record.busbw_GBps) and (record.size_bytes or 0) >= _LEAST_FOR_RATE
+    hosts: dict[int, str] = {}
+    kept: dict[bool, dict[Pair, list[float]]] = {False: {}, True: {}}
+    for row, pair, again in rows:
+        hosts.update(zip(pair, (row.members or "").split(";"), strict=False))
+        value = (row.busbw_GBps or 0.0) * 1e9 if by_rate else row.time_p50_s
+        if value:
+            kept[again].setdefault(pair, []).append(value)
+    for _, pair, _ in rows:
+        for rank in pair:
+            hosts.setdefault(rank, "")
+    middle = {again: {pair: statistics.median(its) for pair, its in found.items()} for again, found in kept.items()}
+    size = "" if record.size_bytes is None or record.dtype is None else f" {format_size(record.size_bytes)}"
+    more = f", variant {record.variant}" if record.variant else ""
+    title = f"{record.collective}{size} by {record.backend}, {record.mode}{more}"
+    return Pairs(case_id, title, by_rate, hosts, middle[False], middle[True])
+
+
+def _ranks_of(found: Pairs, ends: tuple[str, str]) -> Pair:
+    """The first rank of each of two places."""
+    first, second = (next(rank for rank in sorted(found.hosts) if found.place(rank) == end) for end in ends)
+    return min(first, second), max(first, second)
+
+
+def _table(found: Pairs) -> list[str]:
+    values = found.by_place(found.values)
+    unit = "GB/s" if found.by_rate else "us"
+    apart = {ends: value for ends, value in values.items() if ends[0] != ends[1]} or values
+    middle = statistics.median(apart.values()) if apart else 0.0
+    slow = {
+        ends for ends, value in apart.items() if (value < SLOW * middle if found.by_rate else value * SLOW > middle)
+    }
+    than = f"below {SLOW} of" if found.by_rate else f"above 1/{SLOW} of"
+    head = f"pairs: {found.title}, {unit}; * is {than} the median, {found.text(middle)}"
+    places = found.places
+    if len(places) > _WIDEST:
+        return [head, *(f"  {a} - {b}: {found.text(apart[a, b])} *" for a, b in sorted(slow))]
+    scale = 1e-9 if found.by_rate else 1e6
+    width = max(9, *(len(place) + 2 for place in places))
+    rows = [head, "  " + " " * width + "".join(place.rjust(width) for place in places)]
+    for number, row in enumerate(places):
+        cells = []
+        for other, column in enumerate(places):
+            ends = (row, column) if number <= other else (column, row)
+            value = values.get(ends)
+            mark = "*" if ends in slow else " "
+            cells.append(("-" if value is None else f"{value * scale:.4g}{mark}").rjust(width))
+        rows.append(f"  {row.ljust(width)}{''.join(cells)}")
+    return rows
+
+
+def _write(path: Path, found: Pairs, names: Sequence[str], values: Mapping[tuple[str, str], float]) -> Path:
+    corner = "busbw_GBps" if found.by_rate else "time_p50_s"
+    scale = 1e-9 if found.by_rate else 1.0
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([corner, *names])
+        for row in names:
+            cells = (values.get((row, column), values.get((column, row))) for column in names)
+            writer.writerow([row, *("" if value is None else repr(value * scale) for value in cells)])
+    return path
+
+
+def _kind(found: Pairs) -> str:
+    return "host" if found.several_hosts else "rank"
+
+
+def _speed(found: Pairs, value: float) -> float:
+    return value if found.by_rate else 1 / value
+
+
+def _shown(found: Pairs, speed: float) -> float:
+    """A speed as a value of these pairs."""
+    return speed if found.by_rate or not speed else 1 / speed
