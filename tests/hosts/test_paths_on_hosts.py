@@ -47,20 +47,27 @@ def launch(
     return read(run), done
 
 
-def test_the_counters_name_the_link_and_its_limit(tmp_path: Path) -> None:
-    rows, _ = launch(tmp_path, ["400mbit", "400mbit"])
+def test_the_path_and_its_limit_are_named_and_an_expectation_is_held_against_it(tmp_path: Path) -> None:
+    rows, done = launch(tmp_path, ["400mbit", "200mbit"], expect='[expect]\ntransport = "rdma"', code=5)
     assert [row.status for row in rows] == ["ok"] * 4
     for row in rows:
         assert (row.hosts, row.ranks, row.transport_source) == (2, 2, "counters")
+        notes = str(row.notes).split()
         if row.requested_bytes == 8:
             assert row.transport == "undecided"
             assert row.limit_GBps is None
+            assert "transport_untold" in notes
             continue
         assert row.transport == "tcp:eth0"
+        assert "unexpected_transport" in notes
+        assert row.reason == (
+            "transport: got tcp:eth0, expected rdma; cb1 has no RDMA device (in a pod: no RDMA resource was asked for)"
+        )
+        # The slower host's link is the limit.
         assert row.limit_GBps is not None
-        assert row.limit_GBps == pytest.approx(0.05 * 1448 / 1514)
+        assert row.limit_GBps == pytest.approx(0.025 * 1448 / 1514)
         assert row.limit_source is not None
-        assert "400 Mbit/s (the shaper of eth0) x 1448/1514" in row.limit_source
+        assert row.limit_source.startswith("cb2: 200 Mbit/s (the shaper of eth0) x 1448/1514")
         assert row.limit_fraction is not None
         assert row.busbw_GBps is not None
         assert row.limit_fraction == pytest.approx(row.busbw_GBps / row.limit_GBps)
@@ -71,34 +78,11 @@ def test_the_counters_name_the_link_and_its_limit(tmp_path: Path) -> None:
         assert 0.99 * row.crossing_bytes < row.tcp_bytes < 1.5 * row.crossing_bytes
         assert row.rdma_bytes == 0
         assert row.retransmissions is not None
-
-
-def test_the_slower_hosts_link_is_the_limit(tmp_path: Path) -> None:
-    rows, _ = launch(tmp_path, ["400mbit", "200mbit"])
-    large = [row for row in rows if row.transport == "tcp:eth0"]
-    assert len(large) == 2
-    for row in large:
-        assert row.limit_GBps == pytest.approx(0.025 * 1448 / 1514)
-        assert str(row.limit_source).startswith("cb2: ")
-
-
-def test_what_the_scenario_says_of_the_link_is_taken(tmp_path: Path) -> None:
-    rows, _ = launch(tmp_path, ["400mbit", "400mbit"], more='link_rate = "800 Mbit/s"')
-    limits = [row.limit_GBps for row in rows if row.transport == "tcp:eth0"]
-    assert limits == [pytest.approx(0.1 * 1448 / 1538)] * 2
-
-
-def test_tcp_where_rdma_is_expected_ends_with_5_and_says_why(tmp_path: Path) -> None:
-    rows, done = launch(tmp_path, ["400mbit", "400mbit"], expect='[expect]\ntransport = "rdma"', code=5)
-    wrong = [row for row in rows if row.notes and "unexpected_transport" in row.notes]
-    assert [row.requested_bytes for row in wrong] == [4 << 20] * 2
-    for row in wrong:
-        assert row.status == "ok"
-        assert row.reason == (
-            "transport: got tcp:eth0, expected rdma; cb1 has no RDMA device (in a pod: no RDMA resource was asked for)"
-        )
     assert "expected rdma" in done.out
 
 
-def test_what_is_expected_is_met(tmp_path: Path) -> None:
-    launch(tmp_path, ["400mbit", "400mbit"], expect='[expect]\ntransport = "tcp"')
+def test_what_the_scenario_says_of_the_link_is_taken(tmp_path: Path) -> None:
+    more, expect = 'link_rate = "800 Mbit/s"', '[expect]\ntransport = "tcp"'
+    rows, _ = launch(tmp_path, ["400mbit", "400mbit"], more=more, expect=expect)
+    limits = [row.limit_GBps for row in rows if row.transport == "tcp:eth0"]
+    assert limits == [pytest.approx(0.1 * 1448 / 1538)] * 2
