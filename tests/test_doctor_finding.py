@@ -33,6 +33,8 @@ def test_the_rarest_value_is_named_first() -> None:
 def test_what_hosts_have_in_common_is_said_once() -> None:
     bad, fine = Finding("x", "warning", "broken"), Finding("x", "ok", "fine")
     assert on_hosts({"a": [bad]}) == [bad]
+    (both,) = on_hosts({"a": [bad], "b": [bad]})
+    assert (both.seen, both.differs) == ("broken (on both hosts)", False)
     found = on_hosts({"a": [bad, fine], "b": [fine], "c": [fine]})
     assert [(one.seen, one.differs) for one in found] == [
         ("broken (on a)", True),

@@ -104,6 +104,18 @@ def test_open_mpi_that_does_as_it_was_told() -> None:
     assert (one.level, "may use rxe0:1" in one.seen) == ("ok", True)
 
 
+def test_a_file_that_keeps_open_mpi_from_ucx() -> None:
+    """Debian's own file does, and it excludes openib in the same way."""
+    environment = {"OMPI_MCA_pml": "^ucx", "OMPI_MCA_btl": "^uct,openib,ofi"}
+    for pml in ("ob1", ""):
+        (one,) = mpi_path.findings(seen(mpi_path.measure(tree("rxe"), world=OPEN_MPI, environ=environment, pml=pml)))
+        assert one.level == "warning"
+        assert one.seen.startswith("pml=^ucx (from the environment) keeps Open MPI from UCX")
+    # What it chose in the end counts more than what was asked for.
+    (one,) = mpi_path.findings(seen(mpi_path.measure(tree("rxe"), world=OPEN_MPI, environ=environment, pml="ucx")))
+    assert one.level == "ok"
+
+
 @pytest.mark.parametrize("world", [OPEN_MPI, MPICH])
 @pytest.mark.parametrize(
     ("environment", "level", "words"),

@@ -40,6 +40,16 @@ def test_files_that_hold_settings_are_told(tmp_path: Path) -> None:
     assert holding(told, "/opt/ompi/etc/ucx/ucx.conf sets UCX_TLS=tcp")
 
 
+def test_each_open_mpi_has_its_own_file(tmp_path: Path) -> None:
+    root = changed("", tmp_path, {"etc/openmpi/openmpi-mca-params.conf": "pml = ^ucx"})
+    own = settings.measure(root, HOME, "/opt/ompi/lib/libmpi.so.40")
+    distribution = settings.measure(root, HOME, "/usr/lib/x86_64-linux-gnu/openmpi/lib/libmpi.so.40")
+    assert settings.value_of(own, "OMPI_MCA_pml") is None
+    assert settings.value_of(distribution, "OMPI_MCA_pml") == settings.Setting(
+        "OMPI_MCA_pml", "^ucx", "/etc/openmpi/openmpi-mca-params.conf"
+    )
+
+
 def test_nccl_conf_file_takes_the_place_of_ones_own(tmp_path: Path) -> None:
     files: dict[str, str | bytes | None] = {"my.conf": "NCCL_ALGO=Ring", "home/me/.nccl.conf": "NCCL_ALGO=Tree"}
     found = facts(tmp_path, files, HOME | {"NCCL_CONF_FILE": "/my.conf"})

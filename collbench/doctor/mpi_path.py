@@ -37,10 +37,14 @@ class Facts:
     active: tuple[tuple[str, str], ...] = ()
     settings: tuple[Setting, ...] = ()
 
-    def value(self, *names: str) -> str | None:
-        """The value of the first of these settings that is there."""
-        found = {one.name: one.value for one in self.settings}
-        return next((found[name] for name in names if name in found), None)
+    def setting(self, name: str) -> Setting | None:
+        """What holds of that name."""
+        return next((one for one in self.settings if one.name == name), None)
+
+    def value(self, name: str) -> str | None:
+        """Its value."""
+        found = self.setting(name)
+        return found.value if found else None
 
 
 _NAMES = (
@@ -76,24 +80,27 @@ def findings(ranks: Sequence[Seen[Facts]]) -> list[Finding]:
 
 
 def _open_mpi(facts: Facts, where: str) -> list[Finding]:
-    asked = facts.value("OMPI_MCA_pml")
-    layer = facts.pml or (asked or "").lstrip("^")
+    asked, layers = facts.setting("OMPI_MCA_pml"), facts.value("OMPI_MCA_btl") or ""
+    layer = facts.pml or (asked.value if asked and not asked.value.startswith("^") else "")
     if layer == "ucx":
         return _ucx(facts, "Open MPI carries messages by UCX (pml ucx)", where)
     if layer == "cm":
         seen = "Open MPI carries messages by its layer cm (libfabric or another), which chooses for itself"
         return [Finding(CHECK, "note", seen, f"{where} may or may not be used", _READ)]
-    if layer == "ob1" and "openib" in (facts.value("OMPI_MCA_btl") or ""):
+    if "openib" in layers.split(","):
         return [Finding(CHECK, "note", "Open MPI was told to use its layer openib", "", _READ)]
-    remedy = f"mpirun --mca pml ucx -x UCX_NET_DEVICES={facts.active[0][0]}, and read the column transport"
-    if layer == "ob1" and asked == "ob1":
-        seen = f"Open MPI was told to use pml ob1: between hosts it takes TCP, and not {where}"
+    remedy = f"mpirun --mca pml ucx -x UCX_NET_DEVICES={facts.active[0][0]}, and {_READ}"
+    why = "it takes TCP without a word, and the figures are then those of TCP"
+    if asked and asked.value.startswith("^") and "ucx" in asked.value:
+        seen = f"pml={asked.value} (from {asked.source}) keeps Open MPI from UCX, although {where} is active"
+        return [Finding(CHECK, "warning", seen, why, remedy, _SOURCE)]
+    if layer == "ob1" and asked and asked.value == "ob1":
+        seen = f"Open MPI was told to use pml ob1 (from {asked.source}): between hosts it takes TCP, and not {where}"
         return [Finding(CHECK, "note", seen, "", remedy, _SOURCE)]
     if layer:
         seen = f"Open MPI chose pml {layer}, which takes TCP between hosts, although {where} is active"
     else:
         seen = f"no setting tells Open MPI to use UCX, and {where} is active"
-    why = "it takes TCP without a word, and the figures are then those of TCP"
     return [Finding(CHECK, "warning", seen, why, remedy, _SOURCE)]
 
 

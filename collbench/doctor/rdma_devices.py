@@ -50,7 +50,7 @@ def measure(root: str = "", environ: Mapping[str, str] | None = None) -> Facts:
         tuple((name, mtu) for name, mtu in mtus if mtu is not None),
         tuple(sorted(_usable(root))),
         "KUBERNETES_SERVICE_HOST" in environ or os.path.exists(f"{root}/.dockerenv"),  # noqa: PTH110  root is a text
-        tuple(one for one in known if one.name in _INDICES and one.value != "-1"),
+        tuple(one for one in known if one.name in _INDICES),
     )
 
 

@@ -22,6 +22,7 @@ CHECK = "settings"
 _ENVIRONMENT = "the environment"
 _SHOWN = 6
 _DEBIAN = "/etc/openmpi/openmpi-mca-params.conf"
+"""Where an Open MPI that came with the distribution has it (Debian, and those that follow it)."""
 _SOURCE = "NCCL user guide (NCCL_CONF_FILE), Open MPI documentation (mca-params.conf), UCX documentation (ucx.conf)"
 _MINE_ALONE = (
     "COLLBENCH_", "SLURM_", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "PMIX_MCA_", "PRTE_MCA_",
@@ -108,7 +109,8 @@ def _in_files(root: str, environ: Mapping[str, str], mpi_path: str) -> Iterator[
         yield from _pairs(root, path, "")
     prefix = environ.get("OPAL_PREFIX") or (str(PurePosixPath(mpi_path).parent.parent) if mpi_path else "")
     if prefix:
-        for path in (f"{home}/.openmpi/mca-params.conf", f"{prefix}/etc/openmpi-mca-params.conf", _DEBIAN):
+        of_system = _DEBIAN if mpi_path.startswith("/usr/lib") else f"{prefix}/etc/openmpi-mca-params.conf"
+        for path in (f"{home}/.openmpi/mca-params.conf", of_system):
             yield from _pairs(root, path, "OMPI_MCA_")
     own_ucx = f"{prefix}/etc/ucx" if prefix else ""
     for folder in dict.fromkeys((str(Path.cwd()), environ.get("UCX_CONFIG_DIR", ""), home, own_ucx, "/etc/ucx")):
