@@ -12,7 +12,7 @@ from collbench.world import World
 
 
 def test_kernels_are_no_collectives_but_have_a_row_each() -> None:
-    assert kernel_names() == ("copy", "host_copy", "peer_copy", "reduce_local")
+    assert kernel_names() == ("copy", "host_copy", "peer_copy", "reduce_local", "rdma_write")
     assert set(TABLE) == {*names(), *kernel_names()}
     assert not set(names()) & set(kernel_names())
     assert not set(known()["collective"]) & set(kernel_names())
@@ -66,7 +66,7 @@ def test_reduce_local_has_both_inputs_in_its_send_buffer() -> None:
 
 
 def test_rates() -> None:
-    assert [collective_of(name, "", 3).bus_factor(3, 16) for name in kernel_names()] == [2.0, 1.0, 1.0, 3.0]
+    assert [collective_of(name, "", 3).bus_factor(3, 16) for name in kernel_names()] == [2.0, 1.0, 1.0, 3.0, 1.0]
     assert collective_of("copy", "", 3).shape(1001, 4, 3).size_bytes == 1000
 
 
@@ -77,7 +77,8 @@ def test_other_backends_refuse_kernels() -> None:
     expected = {(name, way) for name, its in ways.items() for way in its or ("",)}
     assert {(case.collective, case.pattern) for case in cases} == expected
     for case in cases:
-        assert str(Loopback(World()).refuse(case)) == f"{case.collective} is a kernel of the device backend"
+        owner = "perftest" if case.collective == "rdma_write" else "device"
+        assert str(Loopback(World()).refuse(case)) == f"{case.collective} is a kernel of the {owner} backend"
 
 
 @pytest.mark.parametrize("name", ["device", "peer"])
