@@ -47,7 +47,7 @@ class Tethered:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process.returncode is None:
+        if self._process.stdout is not None and not self._process.stdout.closed:  # nobody has waited for it
             self.kill()
             self._process.communicate()
 

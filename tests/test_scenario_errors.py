@@ -230,11 +230,19 @@ WRONG = {
     "sweep of numbers": (f"{HEAD}sweep = [3]", "sweep[0]: got 3, expected a table; write [[sweep]]"),
     "unknown kind": (
         f'{LEAST}kind = "kernels"',
-        'sweep[0].kind: got "kernels", expected one of collective, kernel; did you mean kernel?',
+        'sweep[0].kind: got "kernels", expected one of collective, kernel, ladder; did you mean kernel?',
     ),
     "kernels without their kind": (
         f'{LEAST}kernels = ["copy"]',
         'sweep[0].kernels: got ["copy"], expected none without kind = "kernel"; remove kernels',
+    ),
+    "a ladder without sizes": (
+        f'{HEAD}[[sweep]]\nkind = "ladder"',
+        f"sweep[0].sizes: got nothing, expected sizes for the ladder; {SIZES_EXAMPLE}",
+    ),
+    "a ladder of other things": (
+        f'{HEAD}[[sweep]]\nkind = "ladder"\nsizes = ["8 B"]\nbackends = ["mpi"]',
+        'sweep[0].backends: got ["mpi"], expected kind, sizes and dtypes alone with kind = "ladder"; remove backends',
     ),
     "no kernel named": (
         f'{HEAD}[[sweep]]\nkind = "kernel"\nsizes = ["8 B"]',
@@ -320,8 +328,8 @@ WRONG = {
     "unknown pages": (f'{LEAST}pages = ["2M"]', 'sweep[0].pages[0]: got "2M", expected one of default, small, huge; '),
     "unknown topology": (
         f'{LEAST}topologies = ["first:0"]',
-        'sweep[0].topologies[0]: got "first:0", expected one of world, host, rail, pairs, bisection, first:N, '
-        "first:doubling, every:K with numbers N and K from 1, or groups of ranks such as 0-3;4-7; "
+        'sweep[0].topologies[0]: got "first:0", expected one of world, host, two_hosts, rail, pairs, bisection, '
+        "first:N, first:doubling, every:K with numbers N and K from 1, or groups of ranks such as 0-3;4-7; "
         'write e.g. topologies = ["world"]',
     ),
     "pattern without its collective": (

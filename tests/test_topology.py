@@ -23,6 +23,9 @@ def test_by_hand() -> None:
     assert ranks("first:doubling", ("a",)) == [[(0,)]]
     assert ranks("every:2", ("a",) * 5) == [[(0, 2, 4)]]
     assert ranks("0-1;3", TWO_HOSTS) == [[(0, 1), (3,)]]
+    assert rounds("two_hosts", TWO_HOSTS) == ((Group("a+b", (0, 2)),),)
+    assert rounds("two_hosts", ("b", "c", "b", "a")) == ((Group("b+c", (0, 1)),),)
+    assert rounds("two_hosts", ("a",) * 3) == ((Group("first:2 on a", (0, 1)),),)
     assert rounds("host", ("b", "a"))[0] == (Group("b", (0,)), Group("a", (1,)))
 
 
@@ -43,6 +46,7 @@ def test_a_tournament_has_each_pair_once_in_disjoint_rounds(size: int) -> None:
         ("rail", ("a", "a"), "expected at least two"),
         ("rail", ("a", "a", "b"), "2 on a, 1 on b"),
         ("pairs", ("a",), "at least 2"),
+        ("two_hosts", ("a",), r"got 1 rank \(on a\), expected at least 2"),
         ("bisection", ("a",) * 3, "an even number"),
         ("first:5", TWO_HOSTS, "expected at least 5"),
         ("0-1;1-2", TWO_HOSTS, "rank 1 in two groups"),
