@@ -99,10 +99,12 @@ class Books:
 
     def begin(self) -> None:
         """Write down what runs where, and open the table."""
+        from collbench.doctor import settings
         from collbench.provenance import collect_launch
         from collbench.topology import sampled
 
         environment = collect_launch(self._world.library or None) | {"ranks": self._ranks} | self._links
+        environment["settings_in_files"] = settings.by_file()
         self._folder.write_environment(self._job.launch, environment)
         scenario, world = self._job.scenario, self._world
         hosts = len(set(world.hosts))

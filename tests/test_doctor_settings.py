@@ -130,3 +130,15 @@ def test_a_name_from_a_file_is_found_too(tmp_path: Path) -> None:
     root = changed("mlx5", tmp_path, {"etc/nccl.conf": "NCCL_SOCKET_IFNAME=bond0"})
     (one,) = interfaces.findings(seen(interfaces.measure(root, {})))
     assert "(from /etc/nccl.conf) names bond0" in one.seen
+
+
+def test_a_launch_records_what_files_hold_without_naming_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".nccl.conf").write_text("NCCL_ALGO=Ring\nSOMETHING=else\nNCCL_AUTH_TOKEN=secret\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("NCCL_CONF_FILE", raising=False)
+    found = settings.by_file()
+    assert found["~/.nccl.conf"]["NCCL_ALGO"] == "Ring"
+    assert "SOMETHING" not in found["~/.nccl.conf"]
+    assert "secret" not in str(found)

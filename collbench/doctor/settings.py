@@ -60,6 +60,16 @@ def measure(root: str = "", environ: Mapping[str, str] | None = None, mpi_path: 
     return Facts(tuple(effective.values()), in_files)
 
 
+def by_file() -> dict[str, dict[str, str]]:
+    """What the files on this host hold, by file: for the record of a launch."""
+    found: dict[str, dict[str, str]] = {}
+    home = os.environ.get("HOME", "")
+    for one in measure().in_files:
+        inside = home and one.source.startswith(f"{home}/")
+        found.setdefault(f"~{one.source.removeprefix(home)}" if inside else one.source, {})[one.name] = one.value
+    return found
+
+
 def value_of(facts: Facts, *names: str) -> Setting | None:
     """The setting of the first of these names that has one."""
     by_name = {one.name: one for one in facts.effective}
