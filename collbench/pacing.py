@@ -5,6 +5,7 @@ its own clock, and `meet` waits for them. A rank that is not there at its instan
 all ranks. Where that happens often, the windows grow (Hoefler, Schneider and Lumsdaine: see common_clock.py).
 """
 
+import math
 import time
 from typing import Any
 
@@ -114,6 +115,8 @@ class Pacer:
         self._longest_ns = np.concatenate([self._longest_ns, longest_ns[~late]])[-_REMEMBERED:]
         if self._longest_ns.size:
             self._usual_ns = float(np.percentile(self._longest_ns, _USUAL))
+        else:  # no more than that, waiting and all
+            self._usual_ns = min(self._usual_ns or math.inf, float(longest_ns.min()))
         wanted_ns = self._lead_ns * (_LEAD_UP if late[0] else _LEAD_DOWN)
         self._lead_ns = min(max(wanted_ns, _LEAST_LEAD_NS), _MOST_LEAD_NS)
         if late.mean() > _MANY_LATE and (not late[0] or self._lead_ns == _MOST_LEAD_NS):

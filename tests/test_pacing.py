@@ -71,6 +71,13 @@ def test_the_window_holds_the_usual_sample_and_not_the_longest() -> None:
     assert pacer.period_s < 20_000e-9
 
 
+def test_a_first_guess_that_was_far_too_long_is_given_up_where_all_are_late() -> None:
+    pacer = a_pacer()
+    pacer.expect(1.0)
+    pacer.learn(np.array([10**7, 3000]), np.ones(2, np.bool_))
+    assert pacer.period_s < 20_000e-9
+
+
 def test_the_window_grows_where_many_are_late() -> None:
     pacer = a_pacer()
     pacer.expect(0.001)

@@ -119,6 +119,7 @@ def scenario(folder: Path, *, budget: str, syncs: list[str], samples: bool = Fal
 def test_a_late_rank_is_named_with_its_delay(rank: int, tmp_path: Path) -> None:
     path = scenario(tmp_path, budget="600 ms", syncs=["library", "dissemination"])
     env = late(tmp_path, rank, FIGURE_S)
+    found: list[float] = []
     for attempt in range(TRIES):
         run = tmp_path / f"run{attempt}"
         launching.collbench(["launch", path, "-n", "2", "-o", run, "-q"], env=env, timeout=100).expect(0)
@@ -126,8 +127,13 @@ def test_a_late_rank_is_named_with_its_delay(rank: int, tmp_path: Path) -> None:
         assert len(rows) == 4
         if quiet(rows):
             break
+        # Noise makes arrivals later, and none of them earlier.
+        found += [row.last_rank_delay_s for row in rows if row.last_rank == rank and row.last_rank_delay_s]
     else:
-        pytest.skip(NEVER_QUIET)
+        assert not found or min(found) > 0.9 * FIGURE_S
+        if not found or min(found) > 1.1 * FIGURE_S:
+            pytest.skip(NEVER_QUIET)
+        return
     for row in rows:
         assert (row.last_rank, row.clock_error_s, row.late_starts) == (rank, 0.0, None)
         assert row.last_rank_share is not None
@@ -288,5 +294,7 @@ def test_offset_drift_and_error_of_clocks_that_drift(ranks: int, tmp_path: Path)
             continue
         assert 0 < error < 10_000_000
         assert abs(missed) <= error + 100_000  # the two readings of the clocks lie a moment apart
-        assert rate_error < 500e-6
+        assert rate_error <= 500e-6  # what is known of every clock
+        if int(words[5]) < 20_000:  # both measurements found a moment without other work
+            assert rate_error < 50e-6
         assert abs(rate - (1 / (1 + rank * 50e-6) - 1)) <= rate_error
