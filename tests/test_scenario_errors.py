@@ -330,7 +330,7 @@ WRONG = {
         f'{LEAST}topologies = ["first:0"]',
         'sweep[0].topologies[0]: got "first:0", expected one of world, host, two_hosts, rail, pairs, bisection, '
         "first:N, first:doubling, every:K with numbers N and K from 1, or groups of ranks such as 0-3;4-7; "
-        'write e.g. topologies = ["world"]',
+        'host, rail, pairs and bisection also with :alone after them; write e.g. topologies = ["world"]',
     ),
     "pattern without its collective": (
         f'{LEAST}patterns = ["linear"]',
