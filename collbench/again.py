@@ -11,11 +11,6 @@ _MOST = 32
 """More suspects than this are no suspects: the fabric is as it is."""
 
 
-def has_pairs(plan: Plan) -> bool:
-    """Whether anything of a plan could be measured again."""
-    return any(case.topology.startswith("pairs") for case in plan.cases)
-
-
 def wanted(plan: Plan, rows: Sequence[Record]) -> list[tuple[Case, Round]]:
     """The cases and the pairs of ranks that are measured again, from the rows of the launch."""
     cases = {case.case_id: case for case in plan.cases}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from collbench import again, memory, noise
+from collbench import memory, noise
 from collbench.backends import backend_named
 from collbench.backends.base import Backend
 from collbench.beside import Neighbours, Reached, health, health_columns, limit_columns
@@ -104,7 +104,9 @@ class Runner:
             )
         self._paths.open()
         statuses = [status for case in plan.cases for status in self._case(case)]
-        if again.has_pairs(plan):
+        if any(case.topology.startswith("pairs") for case in plan.cases):
+            from collbench import again
+
             for case, one in self.world.from_root(lambda: again.wanted(plan, self.rows())):
                 if (case.case_id, one[0].name) not in self.done:
                     self._opened.close_groups()

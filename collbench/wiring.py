@@ -47,12 +47,13 @@ class Wiring:
         return port.netdev if port.driver in SOFTWARE else None
 
 
-def look(root: str = "") -> Wiring:
-    """Find out how this host is wired; what cannot be read is left out."""
+def look(root: str = "", *, shapers: bool = True) -> Wiring:
+    """Find out how this host is wired; what cannot be read is left out. `shapers` asks `tc` of each interface."""
     ports = rdma.ports(root)
     addressed = _addressed(root)
     named = {port.netdev for port in ports if port.netdev}
-    interfaces = {name: _interface(name, root) for name in sorted(addressed | named | {LOOPBACK})}
+    shapers = shapers and not root
+    interfaces = {name: _interface(name, root, shapers) for name in sorted(addressed | named | {LOOPBACK})}
     uverbs = any(_names(Path(f"{root}/dev/infiniband"), "uverbs"))
     return Wiring(interfaces, ports, uverbs)
 
@@ -63,7 +64,7 @@ def roce_mtu(interface: Interface | None) -> int:
     return next((size for size in _ROCE_MTUS if size + _ROCE_HEADERS <= mtu), _ROCE_MTUS[-1])
 
 
-def _interface(name: str, root: str) -> Interface:
+def _interface(name: str, root: str, shapers: bool) -> Interface:
     folder = Path(f"{root}/sys/class/net/{name}")
     speed = _number(folder / "speed")
     below = tuple(one.removeprefix("lower_") for one in _names(folder, "lower_"))
@@ -71,7 +72,7 @@ def _interface(name: str, root: str) -> Interface:
         name,
         _number(folder / "mtu"),
         speed * 1e6 / _BITS if speed and speed > 0 else None,
-        _shaped(name) if not root and name != LOOPBACK else None,
+        _shaped(name) if shapers and name != LOOPBACK else None,
         below,
     )
 
