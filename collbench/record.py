@@ -170,7 +170,9 @@ class Record:
     clock_error_s: float | None = column(
         "s", "what arrivals of two ranks may be wrong by against each other; 0 where they read one clock"
     )
-    members: str | None = column("", "hosts of the group's ranks, in rank order, separated by semicolons")
+    members: str | None = column(
+        "", "hosts of the group's ranks, in rank order, with semicolons between; one name where all are on it"
+    )
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:

@@ -335,7 +335,7 @@ class Runner:
         return status, known | values, None
 
     def _choice(self, point: Point) -> "Choice | None":
-        return self.choices.get((spoken(point.case).case_id, point.name))
+        return self.choices.get((spoken(point.case).case_id, point.name.removeprefix("again:")))
 
     def _fits(self, need: int) -> None:
         """Refuse a round whose buffers do not fit into the memory of a host, before anything is allocated."""
@@ -380,10 +380,17 @@ class Runner:
                 "ranks_per_host": max(Counter(hosts).values(), default=None),
                 "oversubscribed": self.place.oversubscribed,
                 "binding": self.place.binding,
-                "members": ";".join(hosts[:_MOST_MEMBERS]) + ";..." * (len(hosts) > _MOST_MEMBERS) or None,
+                "members": _members(hosts),
             }
             | sizes(case, len(group.ranks))
         )
+
+
+def _members(hosts: list[str]) -> str | None:
+    """The hosts of a group's ranks, once where they are all the same."""
+    if len(set(hosts)) < 2:
+        return hosts[0] if hosts else None
+    return ";".join(hosts[:_MOST_MEMBERS]) + ";..." * (len(hosts) > _MOST_MEMBERS)
 
 
 def _unmeasured(error: CollbenchError) -> Outcome:

@@ -40,6 +40,7 @@ samples = true
 ranks_per_device = 2
 order = "random"
 seed = 17
+link_rate = "25 Gbit/s"
 
 [[sweep]]
 kind = "collective"
@@ -55,7 +56,7 @@ syncs = ["dissemination", "clock"]
 buffer = ["registered"]
 buffers = [1, 1024]
 pages = ["huge"]
-topologies = ["pairs", "first:4", "first:doubling", "every:2", "0-1,3;4"]
+topologies = ["pairs", "host:alone", "first:4", "first:doubling", "every:2", "0-1,3;4"]
 neighbours = ["alone", "copy"]
 patterns = ["uniform"]
 sizes = ["1 KiB", "0 B", "1 MB"]
@@ -110,6 +111,7 @@ def test_every_key_arrives() -> None:
         ranks_per_device=2,
         order="random",
         seed=17,
+        link_rate=3.125e9,
     )
     assert found.sweeps == (
         Sweep(
@@ -126,7 +128,7 @@ def test_every_key_arrives() -> None:
             buffer=("registered",),
             buffers=(1, 1024),
             pages=("huge",),
-            topologies=("pairs", "first:4", "first:doubling", "every:2", "0-1,3;4"),
+            topologies=("pairs", "host:alone", "first:4", "first:doubling", "every:2", "0-1,3;4"),
             neighbours=("alone", "copy"),
             patterns=("uniform",),
             matrix=None,

@@ -95,12 +95,13 @@ WRONG = {
     "unknown setting": (
         measured('time_budjet = "3 s"'),
         "measure.time_budjet: got an unknown key, expected one of modes, precision, time_budget, least_time, "
-        "least_iterations, most_iterations, warmup_time, timeout, verify, samples, ranks_per_device, order, seed; "
+        "least_iterations, most_iterations, warmup_time, timeout, verify, samples, ranks_per_device, order, seed, "
+        "link_rate; "
         "did you mean time_budget?",
     ),
     "unknown setting near to none": (
         measured("xyz = 1"),
-        "timeout, verify, samples, ranks_per_device, order, seed; remove it",
+        "timeout, verify, samples, ranks_per_device, order, seed, link_rate; remove it",
     ),
     "scalar mode": (
         measured('modes = "latency"'),
@@ -201,6 +202,19 @@ WRONG = {
     "unknown order": (
         measured('order = "shuffled"'),
         'measure.order: got "shuffled", expected one of auto, listed, random; write e.g. order = "auto"',
+    ),
+    "rate of a link in bytes": (
+        measured('link_rate = "25 GB/s"'),
+        'measure.link_rate: got "25 GB/s", expected a link\'s rate: a number and one of bit/s, '
+        "kbit/s, Mbit/s, Gbit/s, Tbit/s",
+    ),
+    "rate of a link as a number": (
+        measured("link_rate = 25"),
+        'measure.link_rate: got 25, expected a link\'s rate as text with its unit; write "25 Gbit/s"',
+    ),
+    "no rate at all": (
+        measured('link_rate = "0 Gbit/s"'),
+        'measure.link_rate: got "0 Gbit/s", expected a rate above 0',
     ),
     "negative seed": (
         measured("seed = -1"),

@@ -236,13 +236,11 @@ def _pairs(case_id: str, rows: Sequence[tuple[Record, Pair, bool]]) -> Pairs:
     hosts: dict[int, str] = {}
     kept: dict[bool, dict[Pair, list[float]]] = {False: {}, True: {}}
     for row, pair, again in rows:
-        hosts.update(zip(pair, (row.members or "").split(";"), strict=False))
+        names = (row.members or "").split(";")
+        hosts.update(zip(pair, names if len(names) > 1 else names * 2, strict=True))
         value = (row.busbw_GBps or 0.0) * 1e9 if by_rate else row.time_p50_s
         if value:
             kept[again].setdefault(pair, []).append(value)
-    for _, pair, _ in rows:
-        for rank in pair:
-            hosts.setdefault(rank, "")
     middle = {again: {pair: statistics.median(its) for pair, its in found.items()} for again, found in kept.items()}
     size = "" if record.size_bytes is None or record.dtype is None else f" {format_size(record.size_bytes)}"
     more = f", variant {record.variant}" if record.variant else ""
