@@ -87,7 +87,7 @@ def _open_mpi(facts: Facts, where: str) -> list[Finding]:
     if layer == "cm":
         seen = "Open MPI carries messages by its layer cm (libfabric or another), which chooses for itself"
         return [Finding(CHECK, "note", seen, f"{where} may or may not be used", _READ)]
-    if "openib" in layers.split(","):
+    if not layers.startswith("^") and "openib" in layers.split(","):
         return [Finding(CHECK, "note", "Open MPI was told to use its layer openib", "", _READ)]
     remedy = f"mpirun --mca pml ucx -x UCX_NET_DEVICES={facts.active[0][0]}, and {_READ}"
     why = "it takes TCP without a word, and the figures are then those of TCP"
