@@ -71,3 +71,10 @@ def test_what_comes_in_went_out_somewhere(name: str, parts: list[int], count: in
 
 def test_too_many_ranks_are_not_guessed_at() -> None:
     assert crossing("all_gather", "", 1, 4, range(2000)) is None
+
+
+def test_a_message_written_by_rdma_goes_one_way_and_kernels_of_a_device_go_nowhere() -> None:
+    found = crossing("rdma_write", "host", 1000, 1, ("a", "b"))
+    assert found is not None
+    assert (found.sent, found.received, found.total) == ((1000, 0), (0, 1000), 1000)
+    assert crossing("copy", "kernel", 1000, 1, ("a", "b")) is None

@@ -63,7 +63,7 @@ def test_every_step_has_its_row_and_what_ran_is_held_against_what_is_below(tmp_p
     assert host.iterations == int(0.02 * 1e9 / 65536)  # what fits into the time, by the first test's rate
     assert host.library == "perftest 6.06"
     assert host.algorithm == f"ib_write_bw -d rxe0 -i 1 -x 1 -s 65536 -n {host.iterations} -F --report_gbits"
-    assert (host.time_p50_s, host.wrong, host.transport) == (None, None, None)
+    assert (host.time_p50_s, host.wrong, host.seed, host.transport) == (None, None, None, None)
     assert host.group == f"first:2 on {os.uname().nodename}"
     assert device.status == "skipped"
     assert "was built without CUDA" in str(device.reason)
