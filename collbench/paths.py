@@ -129,29 +129,28 @@ def _columns(point: Point, sampled: Sampled, told: Sequence[_Told]) -> dict[str,
 
 
 def limit(point: Point, least: Crossing, told: Sequence[_Told], verdict: Verdict) -> dict[str, Any]:
-    """The bus bandwidth at which the busiest host's links would be full; nothing where their rate is not known.
+    """The bus bandwidth at which the links would be full; nothing where their rate is not known.
 
-    It is the operation's size over the time that the least bytes which must cross take at the links' payload rate, so
-    several ranks on a host share its links, and an algorithm that sends more cannot reach it.
+    It is the operation's size over the least time that what must cross takes at the links' payload rates, so several
+    ranks on a host share its links, and an algorithm that sends more cannot reach it.
     """
     factor = point.collective.bus_factor(point.group.size, point.shape.count)
     if factor is None or not verdict.paths:
         return {}
-    seconds, sources = [], []
+    rates, sources = [], []
     hosts = list(dict.fromkeys(point.group.hosts))
     by_host = {one.moved.host: one for one in told}
-    for host, busiest in zip(hosts, least.busiest, strict=True):
+    for host in hosts:
         ways = [by_host[host].carries.get(path) for path in verdict.paths if path in by_host[host].moved.paths]
         if not ways or None in ways:
             return {}
-        rate = sum(way.bytes_per_s for way in ways if way is not None)
-        seconds.append(busiest / rate)
+        rates.append(sum(way.bytes_per_s for way in ways if way is not None))
         sources.append(" + ".join(dict.fromkeys(way.source for way in ways if way is not None)))
-    slowest = max(range(len(seconds)), key=seconds.__getitem__)
-    if not seconds[slowest]:
+    seconds, fullest = least.least_time_s(rates)
+    if not seconds:
         return {}
-    gigabytes = point.shape.size_bytes * factor / seconds[slowest] / 1e9
-    return {"limit_GBps": gigabytes, "limit_source": f"{hosts[slowest]}: {sources[slowest]}"}
+    gigabytes = point.shape.size_bytes * factor / seconds / 1e9
+    return {"limit_GBps": gigabytes, "limit_source": f"{hosts[fullest]}: {sources[fullest]}"}
 
 
 def merged(known: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -14,7 +14,7 @@ TWO, THREE, FOUR = ("a", "b"), ("a", "b", "c"), ("a", "a", "b", "b")
     ("name", "parts", "sent", "received"),
     [
         ("all_reduce", TWO, (96, 96), (96, 96)),
-        ("all_reduce", THREE, (128, 128, 128), (128, 128, 128)),
+        ("all_reduce", THREE, (96, 96, 96), (96, 96, 96)),
         ("all_reduce", FOUR, (96, 96), (96, 96)),
         ("reduce", THREE, (0, 96, 96), (96, 0, 0)),
         ("reduce_scatter", THREE, (192, 192, 192), (96, 96, 96)),
@@ -65,7 +65,7 @@ def test_what_comes_in_went_out_somewhere(name: str, parts: list[int], count: in
     assert found is not None
     assert len(found.sent) == len(found.received) == len(set(parts))
     assert min(*found.sent, *found.received, 0) == 0
-    assert max(found.busiest) <= found.total
+    assert max(*found.sent, *found.received) <= found.total
     assert (sum(found.sent) == 0) == (sum(found.received) == 0)
 
 
@@ -78,3 +78,24 @@ def test_a_message_written_by_rdma_goes_one_way_and_kernels_of_a_device_go_nowhe
     assert found is not None
     assert (found.sent, found.received, found.total) == ((1000, 0), (0, 1000), 1000)
     assert crossing("copy", "kernel", 1000, 1, ("a", "b")) is None
+
+
+def test_an_all_reduce_takes_as_long_as_its_ring_and_as_its_slowest_link() -> None:
+    found = crossing("all_reduce", "", 12, 8, ("a", "b", "c", "d"))
+    assert found is not None
+    assert found.total == 2 * 3 * 96
+    # Four equal links: 2(p - 1)/p of the vector over each, which is what a ring does.
+    assert found.least_time_s([1.0] * 4)[0] == pytest.approx(1.5 * 96)
+    assert found.least_time_s([1.0] * 4)[1] == 0
+    # One slow link: its host can be a leaf of a tree, which sends its vector once and receives the sum once.
+    assert found.least_time_s([1.0, 1.0, 0.1, 1.0])[0] == pytest.approx(960)
+    assert found.least_time_s([1.0, 1.0, 0.1, 1.0])[1] == 2
+
+
+def test_a_gather_is_as_slow_as_its_roots_link() -> None:
+    found = crossing("gather", "", 12, 8, THREE, root=1)
+    assert found is not None
+    assert found.least_time_s([1.0, 2.0, 1.0])[0] == pytest.approx(96)
+    assert found.least_time_s([1.0, 2.0, 1.0])[1] == 0
+    assert found.least_time_s([1.0, 1.0, 1.0])[0] == pytest.approx(192)
+    assert found.least_time_s([1.0, 1.0, 1.0])[1] == 1
