@@ -25,7 +25,7 @@ class Crossing:
     total: float
 
     def least_time_s(self, rates: Sequence[float]) -> tuple[float, int]:
-        """Seconds over links of these bytes/s, one for each part, both ways at once; and the part whose link is fullest.
+        """Seconds over links of these bytes/s, one for each part, both ways at once; and the fullest link's part.
 
         No part can be faster than its own link, nor all of them faster than all links together.
         """
