@@ -15,7 +15,7 @@ from collbench.scenario import Measure
 from collbench.timing import ALL_LATE, Sampled, python_loop, sample
 from collbench.world import World
 
-MEASURE = Measure(time_budget_s=0.3, least_time_s=0.0, least_iterations=20, warmup_time_s=0.02, precision=1e-9)
+MEASURE = Measure(time_budget_s=0.5, least_time_s=0.0, least_iterations=20, warmup_time_s=0.02, precision=1e-9)
 GENEROUS_NS = 5_000_000
 """A grace that hardly any load on this machine uses up."""
 
@@ -137,11 +137,12 @@ def paced(run: object, measure: Measure = MEASURE, mode: str = "latency") -> Sam
 
 def test_late_samples_are_discarded_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pacing, "_GRACE_IN_PYTHON_NS", GENEROUS_NS)
+    monkeypatch.setattr(pacing, "_BLOCK_NS", 100_000_000)  # a block outlasts several long ones
     calls = [0]
 
     def run(k: int) -> None:
         calls[0] += 1
-        time.sleep(0.02 if calls[0] % 10 == 0 else 0.0005)
+        time.sleep(0.02 if calls[0] % 25 == 0 else 0.0005)
 
     found = paced(run)
     assert found.late_starts is not None
