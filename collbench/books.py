@@ -185,7 +185,8 @@ class Books:
 
     def _pairs(self) -> list[str]:
         """What the pairs of the run so far say, where the scenario has any; their matrices go beside the results."""
-        if all(not case.topology.startswith("pairs") for case in self._plan.cases):
+        sweeps = self._job.scenario.sweeps
+        if not any(one.startswith("pairs") for sweep in sweeps for one in sweep.topologies):
             return []
         from collbench.readers import pairs
 

@@ -104,10 +104,10 @@ class Runner:
             )
         self._paths.open()
         statuses = [status for case in plan.cases for status in self._case(case)]
-        if any(case.topology.startswith("pairs") for case in plan.cases):
+        if any(one.startswith("pairs") for sweep in self.scenario.sweeps for one in sweep.topologies):
             from collbench import again
 
-            for case, one in self.world.from_root(lambda: again.wanted(plan, self.rows())):
+            for case, one in self.world.from_root(lambda: again.wanted(self.rows())):
                 if (case.case_id, one[0].name) not in self.done:
                     self._opened.close_groups()
                     statuses += self._round(case, one, None)

@@ -134,9 +134,9 @@ def _chosen(hosts: Sequence[str]) -> list[int]:
 
 
 def _circulant(chosen: Sequence[int]) -> tuple[Round, ...]:
-    """Each with those 1, 2, 3, 4 places further on, so that each is in as many pairs; rounds of disjoint pairs."""
+    """Each with those at four distances, near and far, so that each is in as many pairs; rounds of disjoint pairs."""
     played: list[list[tuple[int, int]]] = []
-    for distance in range(1, PARTNERS // 2 + 1):
+    for distance in (1, 3, len(chosen) // 8 + 1, len(chosen) // 3):
         for place, rank in enumerate(chosen):
             other = chosen[(place + distance) % len(chosen)]
             pair = (min(rank, other), max(rank, other))

@@ -44,6 +44,8 @@ class Pairs:
     hosts: Mapping[int, str]
     values: Mapping[Pair, float]
     again: Mapping[Pair, float] = field(default_factory=dict)
+    together: bool = True
+    """Whether other pairs communicated at the same time."""
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -61,12 +63,20 @@ class Pairs:
 
     def by_place(self, values: Mapping[Pair, float]) -> dict[tuple[str, str], float]:
         """The median over the rank pairs of each pair of places, in the order of `places`."""
+        return {ends: statistics.median(its) for ends, its in self._grouped(values).items()}
+
+    def best(self, values: Mapping[Pair, float]) -> dict[tuple[str, str], float]:
+        """The best of the rank pairs of each pair of places: a slow rank is not its host's fault."""
+        choose = max if self.by_rate else min
+        return {ends: choose(its) for ends, its in self._grouped(values).items()}
+
+    def _grouped(self, values: Mapping[Pair, float]) -> dict[tuple[str, str], list[float]]:
         order = {place: number for number, place in enumerate(self.places)}
         found: dict[tuple[str, str], list[float]] = {}
         for (first, second), value in values.items():
             ends = sorted((self.place(first), self.place(second)), key=order.__getitem__)
             found.setdefault((ends[0], ends[1]), []).append(value)
-        return {ends: statistics.median(its) for ends, its in found.items()}
+        return found
 
     def text(self, value: float) -> str:
         """A value with its unit."""
@@ -89,12 +99,12 @@ def suspicion(found: Pairs) -> Suspicion | None:
     """Say who looks slow; None where there are too few places for one to differ from the others."""
     speed = {
         ends: value if found.by_rate else 1 / value
-        for ends, value in found.by_place(found.values).items()
+        for ends, value in found.best(found.values).items()
         if ends[0] != ends[1] and value > 0
     }
-    best = {place: max((v for ends, v in speed.items() if place in ends), default=0.0) for place in found.places}
-    if len(best) < 3 or not speed:
+    if len(found.places) < 3 or not speed:
         return None
+    best = {place: max((v for ends, v in speed.items() if place in ends), default=0.0) for place in found.places}
     usual = statistics.median(best.values())
     slow = tuple(place for place in found.places if best[place] < SLOW * usual)
     pairs = tuple(
@@ -107,12 +117,12 @@ def suspicion(found: Pairs) -> Suspicion | None:
 
 
 def to_measure_again(found: Pairs) -> tuple[Pair, ...]:
-    """The ranks to measure again, alone: each suspect place with a good one, and each suspect pair."""
+    """The ranks to measure again, alone: each suspect place with a good one, each suspect pair, and two good ones."""
     doubt = suspicion(found)
-    if doubt is None:
+    if doubt is None or not (doubt.places or doubt.pairs):
         return ()
-    good = doubt.good[0]
-    wanted = [(place, good) for place in doubt.places] + list(doubt.pairs)
+    wanted = [doubt.good] if found.together else []
+    wanted += [(place, doubt.good[0]) for place in doubt.places] + list(doubt.pairs)
     ranks = []
     for ends in wanted:
         its = (pair for pair in sorted(found.values) if {found.place(pair[0]), found.place(pair[1])} == set(ends))
@@ -128,40 +138,65 @@ def findings(found: Pairs) -> list[str]:
     doubt = suspicion(found)
     if doubt is None:
         return []
-    again = found.by_place(found.again)
-    said = []
+    again = found.best(found.again)
     good, partner = doubt.good
-    reach = found.text(_shown(found, max(doubt.best[good], doubt.best[partner])))
+    # Alone everything may be faster: what is measured alone is held against what the good ones reach alone.
+    reach = _speed(found, again.get(doubt.good, 0.0)) or max(doubt.best[good], doubt.best[partner])
+    usual = reach if doubt.good in again else doubt.usual
+    reached = found.text(_shown(found, reach))
+    said = []
     for place in doubt.places:
-        value = again.get((place, good), again.get((good, place)))
         name = f"host {place}" if found.several_hosts else place
+        value = again.get((place, good), again.get((good, place)))
         if value is None:
             said.append(
                 f"{name} looks slow: at best {found.text(_shown(found, doubt.best[place]))}; not measured again"
             )
-        elif _speed(found, value) < SLOW * doubt.usual:
+        elif _speed(found, value) < SLOW * usual:
             where = f"{place}'s own link" if found.several_hosts else "its device and the slot that it is in"
             said.append(
                 f"{name} is slow: {found.text(value)} with {good}, which is known to be good, "
-                f"where {good} and {partner} reach {reach}: look at {where}"
+                f"where {good} and {partner} reach {reached}: look at {where}"
             )
         else:
-            said.append(
-                f"{name} is slow only while other pairs communicate: alone it has {found.text(value)} with {good}"
-            )
+            said.append(f"{name} {_recovered(found)}: measured again it has {found.text(value)} with {good}")
     for first, second in doubt.pairs:
         value = again.get((first, second))
-        least = min(doubt.best[first], doubt.best[second])
         if value is None:
             said.append(f"the path between {first} and {second} looks slow; not measured again")
-        elif _speed(found, value) < SLOW * least:
-            said.append(
-                f"the path between {first} and {second} is slow: {found.text(value)}, "
-                f"where both reach {found.text(_shown(found, least))} or more with others"
-            )
+        elif _speed(found, value) < SLOW * usual:
+            others = f"where {good} and {partner} reach {reached}, and both of them are fast with others"
+            said.append(f"the path between {first} and {second} is slow: {found.text(value)}, {others}")
         else:
-            said.append(f"{first} and {second} are slow only while other pairs communicate: alone {found.text(value)}")
-    return [f"{found.title}: {one}" for one in said]
+            said.append(
+                f"the path between {first} and {second} {_recovered(found)}: measured again {found.text(value)}"
+            )
+    return [f"{found.title}: {one}" for one in [*said, *_slow_ranks(found)]]
+
+
+def _recovered(found: Pairs) -> str:
+    return "is slow only while other pairs communicate" if found.together else "was slow for a time only"
+
+
+def _slow_ranks(found: Pairs) -> list[str]:
+    """Ranks that are slow with other hosts where another rank of their host is not."""
+    if not found.several_hosts:
+        return []
+    best: dict[int, float] = {}
+    for (first, second), value in found.values.items():
+        if value and found.hosts[first] != found.hosts[second]:
+            for rank in (first, second):
+                best[rank] = max(_speed(found, value), best.get(rank, 0.0))
+    said = []
+    for rank, speed in best.items():
+        beside = max((value for other, value in best.items() if found.hosts[other] == found.hosts[rank]), default=speed)
+        if speed < SLOW * beside:
+            least, most = found.text(_shown(found, speed)), found.text(_shown(found, beside))
+            said.append(
+                f"rank {rank} on {found.hosts[rank]} is slow: at best {least}, where another rank of that host "
+                f"reaches {most}: look at its device or core"
+            )
+    return said
 
 
 def pairs_of(records: Iterable[Record]) -> tuple[Pairs, ...]:
@@ -245,7 +280,9 @@ def _pairs(case_id: str, rows: Sequence[tuple[Record, Pair, bool]]) -> Pairs:
     size = "" if record.size_bytes is None or record.dtype is None else f" {format_size(record.size_bytes)}"
     more = f", variant {record.variant}" if record.variant else ""
     title = f"{record.collective}{size} by {record.backend}, {record.mode}{more}"
-    return Pairs(case_id, title, by_rate, hosts, middle[False], middle[True])
+    # Three ranks have one pair at a time.
+    together = not (record.topology or "").endswith(":alone") and len(hosts) > 3
+    return Pairs(case_id, title, by_rate, hosts, middle[False], middle[True], together)
 
 
 def _ranks_of(found: Pairs, ends: tuple[str, str]) -> Pair:
@@ -259,11 +296,12 @@ def _table(found: Pairs) -> list[str]:
     unit = "GB/s" if found.by_rate else "us"
     apart = {ends: value for ends, value in values.items() if ends[0] != ends[1]} or values
     middle = statistics.median(apart.values()) if apart else 0.0
-    slow = {
-        ends for ends, value in apart.items() if (value < SLOW * middle if found.by_rate else value * SLOW > middle)
-    }
-    than = f"below {SLOW} of" if found.by_rate else f"above 1/{SLOW} of"
-    head = f"pairs: {found.title}, {unit}; * is {than} the median, {found.text(middle)}"
+    doubt = suspicion(found)
+    usual = _speed(found, middle) if doubt is None else doubt.usual
+    slow = {ends for ends, value in apart.items() if value and _speed(found, value) < SLOW * usual}
+    than = f"{'below' if found.by_rate else 'above'} {found.text(_shown(found, SLOW * usual))}"
+    of = "the median pair" if doubt is None else f"the median of all {_kind(found)}s' best pairs"
+    head = f"pairs: {found.title}, {unit}; * is {than}, {SLOW} of the speed of {of}"
     places = found.places
     if len(places) > _WIDEST:
         return [head, *(f"  {a} - {b}: {found.text(apart[a, b])} *" for a, b in sorted(slow))]
@@ -298,7 +336,7 @@ def _kind(found: Pairs) -> str:
 
 
 def _speed(found: Pairs, value: float) -> float:
-    return value if found.by_rate else 1 / value
+    return value if found.by_rate or not value else 1 / value
 
 
 def _shown(found: Pairs, speed: float) -> float:
