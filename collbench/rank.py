@@ -62,6 +62,9 @@ def main(options: RankOptions) -> int:
     # Each rank is one of many on its host: a thread pool for linear algebra that nobody uses costs start-up.
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
+    # numpy's import would set these itself while MPI_Init reads the environment in another thread: getenv crashes then.
+    for name in ("OPENBLAS_MAIN_FREE", "GOTOBLAS_MAIN_FREE"):
+        os.environ.setdefault(name, "1")
     from collbench.start import Deferred, import_all, launcher_rank, start_world, stop_world
 
     watchdog = Watchdog(launcher_rank())
