@@ -17,18 +17,20 @@ import numpy as np
 from collbench.errors import Ambiguous, ExpectationFailed, UsageError
 from collbench.readers.gate_rows import BANDS, Launch, Paired, Side, matching, pair
 from collbench.readers.shift import launches_needed, least_level, ratio
-from collbench.readers.standing_out import adjusted, least
+from collbench.readers.standing_out import Floats, adjusted, least
 from collbench.record import Record
 from collbench.units import format_duration, format_size
 
 FALSE_ALARMS = 0.05
 """Chance that at least one decision of a comparison is a false `slower`; each of n decisions has a n-th of it."""
 SHARE_OF_ONE_CASE = 0.5
-"""Of the false alarms: what is left to the search for one slow case among many that are not; the bands share the rest."""
+"""Of the false alarms: the search for one slow case among many that are not has it, and the bands share the rest."""
 CASE_LEVEL = 0.05
 """Level on either side of a case that is only listed: of twenty such, one looks slower by chance."""
 ONE_CASE = "any one case"
 _SHOWN = 5
+_LEAST_FOR_COMMON = 3
+"""Cases of a band whose median says what they have in common: of two, half of what one has."""
 _LEAST_FOR_SPREAD = 3
 """Launches of BASE from which its spread is told."""
 
@@ -87,7 +89,8 @@ class Comparison:
     @property
     def word(self) -> str:
         """The overall verdict: what is worst of slower, missing, unclear, then same, then faster."""
-        words = {one.word for one in (*self.decisions, *self.missing)}
+        quiet = [one for one in self.decisions if one.name != ONE_CASE or one.word != "same"]
+        words = {one.word for one in (*quiet, *self.missing)}
         return next(word for word in ("slower", "missing", "unclear", "same", "faster") if word in words)
 
     @property
@@ -167,23 +170,26 @@ def _one_case(gate: Sequence[Paired], level: float, rules: Rules) -> Verdict:
     verdict = replace(verdict, launches=(len(base), len(new)))
     if (reached := least(len(base), len(new))) > level:
         return replace(verdict, said=_too_few(len(base), len(new), reached, level))
-    chances = adjusted(np.log(base), np.log(new), math.log1p(rules.threshold))
-    ratios = np.exp(np.median(np.log(new), axis=0) - np.log(np.median(base, axis=0)))
+    chances = adjusted(
+        *_beside(np.log(base), np.log(new), [one.band for one, *_ in whole]), math.log1p(rules.threshold)
+    )
+    ratios = np.median(new, axis=0) / np.median(base, axis=0)
     added = np.median(base, axis=0) * (ratios - 1)
+    limit, floor = 1 + rules.threshold, format_duration(rules.floor_s)
     order = sorted(range(len(whole)), key=lambda at: (chances[at], -ratios[at]))
-    slow = [at for at in order if chances[at] <= level and added[at] > rules.floor_s]
+    slow = [at for at in order if chances[at] <= level and ratios[at] > limit and added[at] > rules.floor_s]
     at = (slow or order)[0]
-    sign = "<=" if chances[at] <= level else ">"
-    said = f"{whole[at][0].label}: {ratios[at]:.2f}, chance of that {chances[at]:.3g} {sign} {level:.3g}"
-    floor = format_duration(rules.floor_s)
+    label, sign = whole[at][0].label, "<=" if chances[at] <= level else ">"
+    said = f"{label}: chance {chances[at]:.3g} {sign} {level:.3g} that any would stand out so"
+    its, more = float(ratios[at]), [whole[other][0].label for other in slow[1:]]
     if slow:
-        said += f" and +{format_duration(float(added[at]))} > {floor} ({_percent(float(ratios[at]))})"
-        more = [whole[other][0].label for other in slow[1:]]
-        said += f"; also {', '.join(more[:_SHOWN])}{f' and {len(more) - _SHOWN} more' if more[_SHOWN:] else ''}" * bool(
-            more
+        over = _inequality(its, ">", limit)
+        said += f", {over} and +{format_duration(float(added[at]))} > {floor} ({_percent(its)})"
+        said += "".join(f"; also {one}" for one in more[:_SHOWN]) + (
+            f"; and {len(more) - _SHOWN} more" if more[_SHOWN:] else ""
         )
     elif sign == "<=":
-        said += f" but {format_duration(float(added[at]))} <= {floor}"
+        said += f", but {its:.2f} is not above {limit:.4g} or {format_duration(float(added[at]))} not above {floor}"
     return replace(
         verdict,
         word="slower" if slow else "same",
@@ -194,6 +200,17 @@ def _one_case(gate: Sequence[Paired], level: float, rules: Rules) -> Verdict:
         added_s=float(added[at]),
         case_id=whole[at][0].row.case_id,
     )
+
+
+def _beside(base: Floats, new: Floats, bands: Sequence[str]) -> tuple[Floats, Floats]:
+    """Take from logarithms, launches x cases, what the cases of a band have in common in each launch: their median."""
+    sides = base.copy(), new.copy()
+    for band in set(bands):
+        its = [at for at, one in enumerate(bands) if one == band]
+        if len(its) >= _LEAST_FOR_COMMON:
+            for side in sides:
+                side[:, its] -= np.median(side[:, its], axis=1, keepdims=True)
+    return sides
 
 
 def _whole(gate: Sequence[Paired]) -> list[tuple[Paired, Side, Side]]:

@@ -1,11 +1,12 @@
 """Which of many cases is slower, when most are not: a permutation test of the largest difference.
 
-Westfall and Young's maxT ("Resampling-Based Multiple Testing", 1993): the launches change sides, whole, so that whatever
-the cases of a launch have in common stays, and each case is held against the largest that any case reaches by chance.
-So the chance that any case is falsely named is the level, be they two or two hundred, where a correction by their number
+Westfall and Young's maxT ("Resampling-Based Multiple Testing", 1993): the launches change sides, whole, so that what
+the cases of a launch have in common stays, and each case is held against the largest that any reaches by chance. So the
+chance that any case is falsely named is the level, be they two or two hundred, where a correction by their number
 would need more launches than anybody starts.
 """
 
+import functools
 import itertools
 import math
 
@@ -18,6 +19,7 @@ _MOST_EXACT = 10_000
 """Up to so many ways to share out the launches each of them is taken; beyond, so many at random."""
 _SEED = 20100521
 """The same launches have the same answer."""
+_ROUNDING = 1e-9
 _LEAST_SPREAD = 1e-9
 """Of logarithms: launches that agree to the last digit have no spread to divide by."""
 
@@ -32,7 +34,8 @@ def adjusted(base: Floats, new: Floats, shift: float) -> Floats:
     found = _differences(both, sides)
     largest = found.max(axis=1)
     # The first way to share them out is the one that was measured; rounding must not tell it from itself.
-    counts = (largest[:, np.newaxis] >= found[0] * (1 - 1e-9) - 1e-9 * (found[0] <= 0)).sum(axis=0)
+    slack = _ROUNDING * (1 + np.abs(found[0]))
+    counts = (largest[:, np.newaxis] >= found[0] - slack).sum(axis=0)
     return np.asarray(counts / len(sides), dtype=np.float64)
 
 
@@ -41,6 +44,7 @@ def least(base: int, new: int) -> float:
     return 1 / min(math.comb(base + new, new), _MOST_EXACT)
 
 
+@functools.cache
 def _sides(base: int, new: int) -> NDArray[np.bool_]:
     """Which launches are new: one row for each way to share them out, the measured one first."""
     total = base + new
