@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from typing import Any
 
 import pytest
 
@@ -155,7 +156,7 @@ def test_a_case_that_was_skipped_on_both_sides_is_no_case() -> None:
 
 @pytest.mark.parametrize("how", [{"oversubscribed": True}, {"notes": "noisy oversubscribed"}])
 @pytest.mark.parametrize("factor", [1.0, 9.0])
-def test_nothing_is_decided_by_oversubscribed_rows(how: dict[str, object], factor: float) -> None:
+def test_nothing_is_decided_by_oversubscribed_rows(how: dict[str, Any], factor: float) -> None:
     found = compare(run(), run(factor, seed=2, **how))
     assert (found.word, found.exit_code) == ("unclear", 6)
     assert {one.word for one in (*found.decisions, *found.cases)} == {"unclear"}

@@ -2,8 +2,8 @@
 
 Hollander, Wolfe and Chicken, "Nonparametric Statistical Methods", 3rd edition, section 4.3 (after Moses). The interval
 is made of the ratios of all pairs of launches. It holds its level for any distribution, bimodal ones too, and for any
-number of launches, in that it has no bounds where there are too few: a bootstrap of three launches has bounds, and
-misses with them far more often than it says (`docs/gates.md`).
+number of launches, in that it has no bounds where there are too few. A bootstrap has bounds for three launches at any
+level, which they cannot hold (`docs/gates.md`).
 """
 
 import functools
