@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from collbench.readers import standing_out
 from collbench.readers.standing_out import adjusted, least
 
 
@@ -50,3 +51,11 @@ def test_equal_launches_have_no_spread_to_divide_by() -> None:
     same = np.zeros((4, 2))
     assert (adjusted(same, same, math.log(1.1)) == 1.0).all()
     assert (adjusted(same, same, 0.0) == 1.0).all()
+
+
+def test_many_cases_are_done_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(6)
+    base, new = random.normal(0, 0.1, (5, 7)), random.normal(0.1, 0.1, (5, 7))
+    whole = adjusted(base, new, 0.0)
+    monkeypatch.setattr(standing_out, "_CELLS_AT_ONCE", 30)
+    assert (adjusted(base, new, 0.0) == whole).all()

@@ -20,6 +20,8 @@ _MOST_EXACT = 10_000
 _SEED = 20100521
 """The same launches have the same answer."""
 _ROUNDING = 1e-9
+_CELLS_AT_ONCE = 1 << 18
+"""Ways x cases: a thousand cases would else take a gigabyte."""
 _LEAST_SPREAD = 1e-9
 """Of logarithms: launches that agree to the last digit have no spread to divide by."""
 
@@ -31,11 +33,14 @@ def adjusted(base: Floats, new: Floats, shift: float) -> Floats:
     """
     both = np.concatenate([base, new - shift])
     sides = _sides(len(base), len(new))
-    found = _differences(both, sides)
-    largest = found.max(axis=1)
+    measured = _differences(both, sides[:1])[0]
     # The first way to share them out is the one that was measured; rounding must not tell it from itself.
-    slack = _ROUNDING * (1 + np.abs(found[0]))
-    counts = (largest[:, np.newaxis] >= found[0] - slack).sum(axis=0)
+    enough = measured - _ROUNDING * (1 + np.abs(measured))
+    counts = np.zeros(both.shape[1])
+    at_once = max(1, _CELLS_AT_ONCE // both.shape[1])
+    for first in range(0, len(sides), at_once):
+        largest = _differences(both, sides[first : first + at_once]).max(axis=1)
+        counts += (largest[:, np.newaxis] >= enough).sum(axis=0)
     return np.asarray(counts / len(sides), dtype=np.float64)
 
 
