@@ -1,6 +1,7 @@
 """The gate's verdicts, from rows that were made up for each of them."""
 
 import dataclasses
+import random
 import re
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from collbench.errors import UsageError
 from collbench.readers.gate import Comparison, Rules, Verdict, compare
+from collbench.record import Record
 from compared_rows import SIZES, row, run, usual_s
 
 LAST = SIZES[-1]
@@ -207,3 +209,19 @@ def test_nothing_to_compare_with_is_an_error() -> None:
 
 def test_the_answer_is_the_same_twice() -> None:
     assert compare(run(launches=12), run(1.1, launches=12)) == compare(run(launches=12), run(1.1, launches=12))
+
+
+def test_false_alarms_are_rare_where_launches_are_bimodal() -> None:
+    """A short form of scripts/gate_levels: in 100 pairs of runs of one program at most 5 are expected to be slower."""
+    draw = random.Random(11)
+
+    def launches() -> list[Record]:
+        found = []
+        for launch in range(5):
+            mode = 2.0 if draw.random() < 0.22 else 1.0
+            found += [row(launch, size, usual_s(size) * mode * draw.lognormvariate(0, 0.05)) for size in SIZES]
+        return found
+
+    codes = [compare(launches(), launches(), Rules(threshold=0.0, floor_s=0.0)).exit_code for _ in range(100)]
+    assert codes.count(5) <= 9  # 5 are expected at most, 2.2 is a standard deviation
+    assert codes.count(6) > 50
