@@ -202,6 +202,12 @@ def test_only_the_bands_that_are_asked_for_are_judged() -> None:
     assert found.exit_code == 0
 
 
+def test_a_case_that_new_skips_is_missing_with_its_reason() -> None:
+    new = [row(one.launch, 8, None, status="skipped", reason="no such library") if one.size_bytes == 8 else one
+           for one in run(seed=2)]  # fmt: skip
+    assert case(compare(run(), new), 8).said == "NEW skipped it: no such library"
+
+
 def test_nothing_to_compare_with_is_an_error() -> None:
     with pytest.raises(UsageError, match="BASE: got no time"):
         compare([], run())

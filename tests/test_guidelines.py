@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +158,10 @@ def test_exit_codes_and_formats(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert command(tmp_path, near, Rules(), "text") == 6
     with pytest.raises(UsageError, match="got no rows that a guideline relates"):
         command(tmp_path, near[:1], Rules(), "text")
+
+
+def test_a_launch_with_too_few_samples_for_an_interval_decides_nothing() -> None:
+    records = [replace(one, time_p50_low_s=None, time_p50_high_s=None) for one in rows({("scatter", 1 << 20): 9.0}, 1)]
+    assert broken(records) == []
+    (one,) = [check for check in checks(records, Rules()) if check.word == "unclear"]
+    assert one.said == "9.00: too few samples for an interval, within one launch"

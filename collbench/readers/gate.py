@@ -137,7 +137,8 @@ def _case(one: Paired, level: float, rules: Rules) -> Verdict:
         why = "BASE has no row of it" if base is None else f"BASE has no time of it ({base.failed})"
         return replace(verdict, word="new", said=why)
     if new is None:
-        return replace(verdict, word="missing", said="NEW has no row of it")
+        said = f"NEW skipped it: {one.skipped}" if one.skipped else "NEW has no row of it"
+        return replace(verdict, word="missing", said=said)
     if new.failed:
         return replace(verdict, word="missing", said=f"NEW has not all of its times: {new.failed}")
     if over := _oversubscribed(base, new):

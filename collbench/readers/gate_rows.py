@@ -54,6 +54,8 @@ class Paired:
     base: Side | None
     new: Side | None
     label: str = field(default="", compare=False)
+    skipped: str = field(default="", compare=False)
+    """Why NEW has no row of it but skipped ones; empty where it has none at all."""
 
     @property
     def row(self) -> Record:
@@ -85,13 +87,15 @@ def band_of(size_bytes: int) -> str:
 def pair(base: Iterable[Record], new: Iterable[Record], across: Sequence[str] = ()) -> list[Paired]:
     """Pair rows by case and group, in the order of BASE; axes in `across` may differ between the sides."""
     ignored = {axis for axis in across if axis in AXES}
-    sides = [_sides(rows, ignored, which) for which, rows in (("BASE", base), ("NEW", new))]
+    rows = list(base), list(new)
+    sides = [_sides(its, ignored, which) for which, its in zip(("BASE", "NEW"), rows, strict=True)]
+    skipped = {_name(row, ignored): row.reason or "for no reason" for row in rows[1] if row.status == "skipped"}
     names = dict.fromkeys([*sides[0], *sides[1]])
     paired = [Paired(name, sides[0].get(name), sides[1].get(name)) for name in names]
     varying = {
         axis for axis in AXES if axis not in ignored and len({getattr(one.row, axis) for one in paired} - {None}) > 1
     } | {"collective"}
-    return [Paired(one.name, one.base, one.new, _label(one.row, varying)) for one in paired]
+    return [Paired(one.name, one.base, one.new, _label(one.row, varying), skipped.get(one.name, "")) for one in paired]
 
 
 def matching(paired: Iterable[Paired], patterns: Sequence[str]) -> list[Paired]:
@@ -111,9 +115,7 @@ def _sides(rows: Iterable[Record], ignored: set[str], which: str) -> dict[Name, 
     for row in rows:
         if row.status == "skipped":
             continue
-        name: Name = (row.case_id, row.group or "")
-        if ignored:
-            name = (row.requested_bytes, *(getattr(row, axis) for axis in AXES if axis not in ignored))
+        name = _name(row, ignored)
         launch = (row.run_id or "", row.launch)
         its = kept.setdefault(name, {})
         if ignored and launch in its and its[launch].case_id != row.case_id:
@@ -126,6 +128,12 @@ def _sides(rows: Iterable[Record], ignored: set[str], which: str) -> dict[Name, 
         name: Side({launch: time for launch, row in its.items() if (time := _time(row))}, tuple(its.values()))
         for name, its in kept.items()
     }
+
+
+def _name(row: Record, ignored: set[str]) -> Name:
+    if not ignored:
+        return (row.case_id, row.group or "")
+    return (row.requested_bytes, *(getattr(row, axis) for axis in AXES if axis not in ignored))
 
 
 def _time(row: Record) -> float | None:

@@ -70,8 +70,8 @@ class Check:
     word: str
     said: str
     ratio: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     launches: int
 
 
@@ -181,7 +181,7 @@ def _runs(found: Sequence[tuple[int, Check]]) -> Iterator[Check]:
         where = f"from {ends[0]} to {ends[1]}" if last > first else f"at {ends[0]}"
         beside = [format_size(found[at][0]) for at in (first - 1, last + 1) if 0 <= at < len(found)]
         where += f", not at {' and '.join(beside)}" if beside else ""
-        worst = max((found[at] for at in numbers), key=lambda one: one[1].low)
+        worst = max((found[at] for at in numbers), key=lambda one: one[1].low or 0.0)
         said = worst[1].said + (f" at {format_size(worst[0])}" if last > first else "")
         yield dataclasses.replace(worst[1], where=where, said=said)
 
@@ -200,7 +200,7 @@ def _by_size(series: Sequence[Series], rules: Rules) -> Iterator[Check]:
             held.setdefault(large, []).append(dataclasses.replace(check, where=where))
         for its in held.values():
             broken = [check for check in its if check.word == "broken"]
-            yield from [max(broken, key=lambda check: check.low)] if broken else its
+            yield from [max(broken, key=lambda check: check.low or 0.0)] if broken else its
 
 
 def _by_ranks(series: Sequence[Series], rules: Rules) -> Iterator[Check]:
@@ -222,26 +222,27 @@ def _check(guideline: str, one: Series, left: Point, rights: Sequence[Point], ru
     launches = [launch for launch in left if all(launch in right for right in rights)]
     if not launches:
         return None
-    wide = [_within([left[launch]], [right[launch] for right in rights]) for launch in launches]
     ratios = [_time(left[launch]) / sum(_time(right[launch]) for right in rights) for launch in launches]
     bounds = interval(ratios)
     how = f"sign test over {len(launches)} launches"
     if bounds is None:  # so few launches say nothing of launches: every one must say it by itself
-        bounds = min(low for low, _ in wide), max(high for _, high in wide)
+        bounds = _in_each([(left[launch], [right[launch] for right in rights]) for launch in launches])
         how = "within one launch" if len(launches) == 1 else f"within each of {len(launches)} launches"
-    low, high = bounds
     middle, limit = statistics.median(ratios), 1 + rules.threshold
     added = statistics.median(
         _time(left[launch]) * (1 - 1 / ratio) for launch, ratio in zip(launches, ratios, strict=True)
     )
-    shown = f"{middle:.2f} [{low:.2f}, {high:.2f}]"
-    if low > limit and added > rules.floor_s:
+    low, high = bounds or (None, None)
+    shown = f"{middle:.2f}" if low is None else f"{middle:.2f} [{low:.2f}, {high:.2f}]"
+    if added <= rules.floor_s or (high is not None and high <= limit):
+        word, said = "kept", f"{shown}: not above {limit:.4g}, or +{format_duration(max(added, 0.0))} <= the floor"
+    elif low is None:
+        word, said = "unclear", f"{shown}: too few samples for an interval"
+    elif low > limit:
         word = "broken"
         said = f"{shown}: {low:.4g} > {limit:.4g} and +{format_duration(added)} > {format_duration(rules.floor_s)}"
-    elif high > limit and added > rules.floor_s:
-        word, said = "unclear", f"{shown}: {low:.4g} <= {limit:.4g} < {high:.4g}"
     else:
-        word, said = "kept", f"{shown}: {high:.4g} <= {limit:.4g} or {format_duration(added)} <= the floor"
+        word, said = "unclear", f"{shown}: {low:.4g} <= {limit:.4g} < {high:.4g}"
     row = left[launches[0]]
     words = (
         row.variant,
@@ -258,13 +259,16 @@ def _check(guideline: str, one: Series, left: Point, rights: Sequence[Point], ru
     return Check(guideline, setting, "", word, f"{said}, {how}", middle, low, high, len(launches))
 
 
-def _within(left: Sequence[Record], rights: Sequence[Record]) -> tuple[float, float]:
-    """The ratio's bounds by the medians' intervals within a launch; the widest that they allow."""
-    lows = [row.time_p50_low_s or row.time_min_s or _time(row) for row in rights]
-    highs = [row.time_p50_high_s or row.time_max_s or _time(row) for row in rights]
-    low = sum(row.time_p50_low_s or row.time_min_s or _time(row) for row in left)
-    high = sum(row.time_p50_high_s or row.time_max_s or _time(row) for row in left)
-    return low / sum(highs), high / sum(lows)
+def _in_each(launches: Sequence[tuple[Record, Sequence[Record]]]) -> tuple[float, float] | None:
+    """The widest ratio that the medians' intervals within the launches allow; None where a row has no interval."""
+    lows, highs = [], []
+    for left, rights in launches:
+        ends = [(row.time_p50_low_s, row.time_p50_high_s) for row in (left, *rights)]
+        if any(not low or not high for low, high in ends):
+            return None
+        lows.append((ends[0][0] or 0.0) / sum(high or 0.0 for _, high in ends[1:]))
+        highs.append((ends[0][1] or 0.0) / sum(low or 0.0 for low, _ in ends[1:]))
+    return min(lows), max(highs)
 
 
 def _time(row: Record) -> float:
