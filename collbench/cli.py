@@ -146,10 +146,46 @@ def _parser() -> argparse.ArgumentParser:
     pairs.add_argument("results", type=Path, help="a run folder, or its results.csv")
     pairs.set_defaults(function=_pairs)
 
+    compare = commands.add_parser(
+        "compare", help="say whether NEW is slower than BASE: exit code 0, 5 or 6 (undecided)", allow_abbrev=False
+    )
+    _compare_arguments(compare)
+
+    baseline = commands.add_parser(
+        "baseline", help="keep results for later ones to be compared with", allow_abbrev=False
+    )
+    deeds = baseline.add_subparsers(dest="deed", metavar="DEED", parser_class=_Parser, required=True)
+    add = deeds.add_parser("add", help="append a run to the baselines, by machine and commit", allow_abbrev=False)
+    add.add_argument("run", type=Path, help="a run folder, or its results.csv")
+    add.add_argument("--to", type=Path, metavar="FOLDER", help="where baselines are (default: results/baselines)")
+    add.add_argument("--commit", help="what the run measured (default: the commit of this repository)")
+    add.set_defaults(function=_baseline_add)
+
     schema = commands.add_parser("schema", help="print the JSON Schema of scenario files", allow_abbrev=False)
     schema.add_argument("--columns", action="store_true", help="print the columns of results.csv instead, as Markdown")
     schema.set_defaults(function=_schema)
     return parser
+
+
+def _compare_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "results", type=Path, nargs="+", metavar="RESULTS", help="BASE and NEW (run folders, or their results.csv)"
+    )
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("--baseline", action="store_true", help="only NEW: compare it with the newest baseline that fits")
+    one.add_argument("--guidelines", action="store_true", help="only RESULTS: is the library consistent with itself")
+    parser.add_argument("--baselines", type=Path, metavar="FOLDER", help="where baselines are")
+    parser.add_argument("--threshold", default="10%", help="slower is more than so much more time (default 10%%)")
+    parser.add_argument("--floor", default="1us", help="and more than so much longer (default 1us)")
+    parser.add_argument(
+        "--across", action="extend", nargs="+", default=[], metavar="NAME", help="what is tested: it differs"
+    )
+    parser.add_argument("--bands", action="extend", nargs="+", default=[], metavar="BAND", help="gate only these sizes")
+    parser.add_argument(
+        "--case", action="append", default=[], help="gate by these cases instead of by bands: a case_id, or its words"
+    )
+    parser.add_argument("--format", choices=("text", "json", "markdown"), default="text")
+    parser.set_defaults(function=_compare)
 
 
 def _run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -273,6 +309,31 @@ def _pairs(options: argparse.Namespace) -> int:
     from collbench.readers.pairs import command
 
     return command(options.results)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from collbench.readers.gate_command import CompareOptions, command
+
+    return command(
+        CompareOptions(
+            results=tuple(options.results),
+            threshold=options.threshold,
+            floor=options.floor,
+            across=tuple(name for text in options.across for name in text.split(",")),
+            bands=tuple(name for text in options.bands for name in text.split(",")),
+            cases=tuple(options.case),
+            form=options.format,
+            baseline=options.baseline,
+            guidelines=options.guidelines,
+            baselines=options.baselines,
+        )
+    )
+
+
+def _baseline_add(options: argparse.Namespace) -> int:
+    from collbench.readers.baselines import command_add
+
+    return command_add(options.run, options.to, options.commit)
 
 
 def _schema(options: argparse.Namespace) -> int:

@@ -1,0 +1,345 @@
+"""The gate: is NEW slower than BASE, by the launches of both and at a stated error rate?
+
+The unit is the launch. A case, or a size band (the geometric mean over its cases, launch by launch), is `slower` where
+the lower bound of its ratio is above the threshold and what that adds is above the floor, `same` where the upper bound
+is not above the threshold, or adds no more than the floor, `faster` where the upper bound is below the threshold's
+inverse, and else `unclear`. Bands share half of the chance of a false alarm; the other half is for one slow case among
+many that are not (`standing_out`). `docs/gates.md` says which error rate is controlled, and what it comes to.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from collbench.errors import Ambiguous, ExpectationFailed, UsageError
+from collbench.readers.gate_rows import BANDS, Launch, Paired, Side, matching, pair
+from collbench.readers.shift import launches_needed, least_level, ratio
+from collbench.readers.standing_out import Floats, adjusted, least
+from collbench.record import Record
+from collbench.units import format_duration, format_size
+
+FALSE_ALARMS = 0.05
+"""Chance that at least one decision of a comparison is a false `slower`; each of n decisions has a n-th of it."""
+SHARE_OF_ONE_CASE = 0.5
+"""Of the false alarms: the search for one slow case among many that are not has it, and the bands share the rest."""
+CASE_LEVEL = 0.05
+"""Level on either side of a case that is only listed: of twenty such, one looks slower by chance."""
+ONE_CASE = "any one case"
+_SHOWN = 5
+_LEAST_FOR_COMMON = 3
+"""Cases of a band whose median says what they have in common: of two, half of what one has."""
+_LEAST_FOR_SPREAD = 3
+"""Launches of BASE from which its spread is told."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is a slowdown: more than `threshold` (0.1 is 10 % more time) and more than `floor_s`."""
+
+    threshold: float = 0.10
+    floor_s: float = 1e-6
+    across: tuple[str, ...] = ()
+    bands: tuple[str, ...] = BANDS
+    cases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """On a case or a band: `word` is same, slower, faster, unclear, missing or new; `said` the inequality that made it.
+
+    `ratio` is NEW's time over BASE's, `added_s` what that is in seconds; `level` the chance of a miss on either side.
+    """
+
+    name: str
+    word: str
+    said: str
+    band: str
+    launches: tuple[int, int] = (0, 0)
+    level: float | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    base_s: float | None = None
+    new_s: float | None = None
+    added_s: float | None = None
+    notes: str = ""
+    case_id: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The decisions that make the overall verdict, and all cases as where to look."""
+
+    rules: Rules
+    by: str
+    decisions: tuple[Verdict, ...]
+    cases: tuple[Verdict, ...]
+    level: float
+    """Of each decision, on either side."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> tuple[Verdict, ...]:
+        """Cases that BASE has and NEW has not."""
+        return tuple(one for one in self.cases if one.word == "missing")
+
+    @property
+    def word(self) -> str:
+        """The overall verdict: what is worst of slower, missing, unclear, then same, then faster."""
+        quiet = [one for one in self.decisions if one.name != ONE_CASE or one.word != "same"]
+        words = {one.word for one in (*quiet, *self.missing)}
+        return next(word for word in ("slower", "missing", "unclear", "same", "faster") if word in words)
+
+    @property
+    def exit_code(self) -> int:
+        """0 for same and faster, 5 for slower and missing, 6 for unclear."""
+        return {"slower": ExpectationFailed.exit_code, "missing": ExpectationFailed.exit_code}.get(
+            self.word, Ambiguous.exit_code if self.word == "unclear" else 0
+        )
+
+
+def compare(
+    base: Sequence[Record], new: Sequence[Record], rules: Rules | None = None, notes: Sequence[str] = ()
+) -> Comparison:
+    """Judge NEW by BASE: by size bands, or by the cases that the rules name."""
+    rules = rules or Rules()
+    paired = [one for one in pair(base, new, rules.across) if one.band in rules.bands]
+    if rules.cases:
+        paired = matching(paired, rules.cases)
+    gate = [one for one in paired if one.base is not None and one.base.times]
+    if not gate:
+        raise UsageError(
+            f"compare: BASE: got no time of a case in {' or '.join(rules.bands)}, expected one to compare with; "
+            "measure it, or name other --bands"
+        )
+    if rules.cases:
+        level = FALSE_ALARMS / len(gate)
+        decisions = [_case(one, level, rules) for one in gate]
+        named = {one.name for one in gate}
+        others = [_case(one, CASE_LEVEL, rules) for one in paired if one.name not in named]
+        kept = [one for one in decisions if one.word != "missing"]
+        return Comparison(rules, "cases", tuple(kept), (*decisions, *others), level, tuple(notes))
+    present = [band for band in BANDS if any(one.band == band for one in gate)]
+    level = FALSE_ALARMS * (1 - SHARE_OF_ONE_CASE) / len(present)
+    bands = [_band(band, [one for one in gate if one.band == band], level, rules) for band in present]
+    bands += [_one_case(gate, FALSE_ALARMS * SHARE_OF_ONE_CASE, rules)]
+    cases = [_case(one, CASE_LEVEL, rules) for one in paired]
+    return Comparison(rules, "bands", tuple(bands), tuple(cases), level, tuple(notes))
+
+
+def _case(one: Paired, level: float, rules: Rules) -> Verdict:
+    base, new = one.base, one.new
+    verdict = Verdict(one.label, "unclear", "", one.band, notes=one.doubts, case_id=one.row.case_id)
+    if base is None or not base.times:
+        why = "BASE has no row of it" if base is None else f"BASE has no time of it ({base.failed})"
+        return replace(verdict, word="new", said=why)
+    if new is None:
+        said = f"NEW skipped it: {one.skipped}" if one.skipped else "NEW has no row of it"
+        return replace(verdict, word="missing", said=said)
+    if new.failed:
+        return replace(verdict, word="missing", said=f"NEW has not all of its times: {new.failed}")
+    if over := _oversubscribed(base, new):
+        return replace(verdict, said=over, launches=(len(base.times), len(new.times)))
+    return _judged(list(base.times.values()), list(new.times.values()), level, rules, verdict)
+
+
+def _band(band: str, gate: Sequence[Paired], level: float, rules: Rules) -> Verdict:
+    """Judge the geometric mean over a band's cases of each launch; cases that not every launch has are left out."""
+    whole = _whole(gate)
+    verdict = Verdict(band, "unclear", "", band, notes=f"{len(whole)} of {len(gate)} cases")
+    if not whole:
+        return replace(verdict, said=_why_none(gate))
+    longest, its_base, _ = max(whole, key=lambda sides: statistics.median(sides[1].times.values()))
+    base, new = (
+        [_mean(of_launch) for of_launch in zip(*(_in_order(sides[at].times) for _, *sides in whole), strict=True)]
+        for at in (0, 1)
+    )
+    at = (format_size(longest.row.size_bytes or 0), statistics.median(its_base.times.values()))
+    return _judged(base, new, level, rules, verdict, at)
+
+
+def _one_case(gate: Sequence[Paired], level: float, rules: Rules) -> Verdict:
+    """Look for single cases that are slower, which a band of many would hide."""
+    whole = _whole(gate)
+    verdict = Verdict(ONE_CASE, "unclear", "", "", notes=f"{len(whole)} of {len(gate)} cases", level=level)
+    if not whole:
+        return replace(verdict, said=_why_none(gate))
+    base, new = (np.array([_in_order(sides[at].times) for _, *sides in whole]).T for at in (0, 1))
+    verdict = replace(verdict, launches=(len(base), len(new)))
+    if (reached := least(len(base), len(new))) > level:
+        return replace(verdict, said=_too_few(len(base), len(new), reached, level))
+    chances = adjusted(
+        *_beside(np.log(base), np.log(new), [one.band for one, *_ in whole]), math.log1p(rules.threshold)
+    )
+    ratios = np.median(new, axis=0) / np.median(base, axis=0)
+    added = np.median(base, axis=0) * (ratios - 1)
+    limit, floor = 1 + rules.threshold, format_duration(rules.floor_s)
+    order = sorted(range(len(whole)), key=lambda at: (chances[at], -ratios[at]))
+    slow = [at for at in order if chances[at] <= level and ratios[at] > limit and added[at] > rules.floor_s]
+    at = (slow or order)[0]
+    label, sign = whole[at][0].label, "<=" if chances[at] <= level else ">"
+    said = f"{label}: chance {chances[at]:.3g} {sign} {level:.3g} that any would stand out so"
+    its, more = float(ratios[at]), [whole[other][0].label for other in slow[1:]]
+    if slow:
+        over = _inequality(its, ">", limit)
+        said += f", {over} and +{format_duration(float(added[at]))} > {floor} ({_percent(its)})"
+        said += "".join(f"; also {one}" for one in more[:_SHOWN]) + (
+            f"; and {len(more) - _SHOWN} more" if more[_SHOWN:] else ""
+        )
+    elif sign == "<=":
+        said += f", but {its:.2f} is not above {limit:.4g} or {format_duration(float(added[at]))} not above {floor}"
+    return replace(
+        verdict,
+        word="slower" if slow else "same",
+        said=said,
+        ratio=float(ratios[at]),
+        base_s=float(np.median(base[:, at])),
+        new_s=float(np.median(new[:, at])),
+        added_s=float(added[at]),
+        case_id=whole[at][0].row.case_id,
+    )
+
+
+def _beside(base: Floats, new: Floats, bands: Sequence[str]) -> tuple[Floats, Floats]:
+    """Take from logarithms, launches x cases, what the cases of a band have in common in each launch: their median."""
+    sides = base.copy(), new.copy()
+    for band in set(bands):
+        its = [at for at, one in enumerate(bands) if one == band]
+        if len(its) >= _LEAST_FOR_COMMON:
+            for side in sides:
+                side[:, its] -= np.median(side[:, its], axis=1, keepdims=True)
+    return sides
+
+
+def _whole(gate: Sequence[Paired]) -> list[tuple[Paired, Side, Side]]:
+    """The cases that have a time in every launch of both sides that any of them has."""
+    both = [
+        (one, one.base, one.new)
+        for one in gate
+        if one.base and one.new and one.new.times and not _oversubscribed(one.base, one.new)
+    ]
+    launches = [sorted({launch for _, *sides in both for launch in sides[at].times}) for at in (0, 1)]
+    return [sides for sides in both if [sorted(side.times) for side in sides[1:]] == launches]
+
+
+def _why_none(gate: Sequence[Paired]) -> str:
+    reasons = [_oversubscribed(one.base, one.new) for one in gate if one.base and one.new]
+    return next(filter(None, reasons), "no case has a time in every launch of both sides")
+
+
+def _in_order(times: Mapping[Launch, float]) -> list[float]:
+    return [times[launch] for launch in sorted(times)]
+
+
+def _judged(
+    base: Sequence[float],
+    new: Sequence[float],
+    level: float,
+    rules: Rules,
+    verdict: Verdict,
+    at: tuple[str, float] | None = None,
+) -> Verdict:
+    """Decide by the interval; `at` is the size and the time that a band's ratio is told in seconds of."""
+    found = ratio(base, new, level)
+    where, base_s = at or ("", statistics.median(base))
+    word, said = _decided(found.middle, found.low, found.high, base_s, rules, f" at {where}" if where else "")
+    if found.low is None:
+        said = _without_interval(base, new, found.middle, level, rules)
+    return replace(
+        verdict,
+        word=word,
+        said=said,
+        launches=(len(base), len(new)),
+        level=level,
+        ratio=found.middle,
+        low=found.low,
+        high=found.high,
+        base_s=base_s,
+        new_s=base_s * found.middle,
+        added_s=base_s * (found.middle - 1),
+    )
+
+
+def _decided(
+    middle: float, low: float | None, high: float | None, base_s: float, rules: Rules, where: str
+) -> tuple[str, str]:
+    """Return the word and the inequality that was evaluated."""
+    if low is None or high is None:
+        return "unclear", ""
+    limit, inverse = 1 + rules.threshold, 1 / (1 + rules.threshold)
+    shown = f"{middle:.2f} [{_number(low)}, {_number(high)}]"
+    added, most, floor = base_s * (middle - 1), base_s * (high - 1), format_duration(rules.floor_s)
+    if low > limit:
+        over = _inequality(low, ">", limit)
+        if added > rules.floor_s:
+            return "slower", f"{shown}: {over} and +{format_duration(added)}{where} > {floor} ({_percent(middle)})"
+        return "same", f"{shown}: {over} but +{format_duration(added)}{where} <= {floor}"
+    if high < inverse and -added > rules.floor_s:
+        under = _inequality(high, "<", inverse)
+        return "faster", f"{shown}: {under} and {format_duration(added)}{where} < -{floor} ({_percent(middle)})"
+    if high <= limit:
+        return "same", f"{shown}: {_inequality(high, '<=', limit)}"
+    if most <= rules.floor_s:
+        return "same", f"{shown}: at most +{format_duration(most)}{where} <= {floor}"
+    return "unclear", f"{shown}: {_inequality(low, '<=', limit)} < {_apart(high, limit)[0]}"
+
+
+def _too_few(base: int, new: int, reached: float, level: float) -> str:
+    return (
+        f"{_launches(base)} and {_launches(new)} reach a level of {reached:.3g} > {level:.3g}; "
+        f"{launches_needed(level)} launches a side would do"
+    )
+
+
+def _without_interval(base: Sequence[float], new: Sequence[float], middle: float, level: float, rules: Rules) -> str:
+    """Say why there is no interval, and what the spread of BASE's launches makes of NEW's."""
+    least_here = least_level(len(base), len(new))
+    said = f"{middle:.2f}, no interval: {_too_few(len(base), len(new), least_here, level)}"
+    if len(base) < _LEAST_FOR_SPREAD:
+        return said
+    if min(new) > (1 + rules.threshold) * max(base):
+        beyond = _inequality(min(new) / max(base), ">", 1 + rules.threshold)
+        return f"{said}; beyond all launches of BASE ({beyond}), so start more"
+    return f"{said}; BASE's own launches differ by {max(base) / min(base):.3g}"
+
+
+def _oversubscribed(base: Side, new: Side) -> str:
+    which = [name for name, side in (("BASE", base), ("NEW", new)) if side.oversubscribed]
+    return f"oversubscribed in {' and '.join(which)}: ranks shared cores, which no gate decides by" if which else ""
+
+
+def _mean(times: Sequence[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, times)))
+
+
+def _launches(count: int) -> str:
+    return f"{count} launch{'es' if count != 1 else ''}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}" if 0.1 <= value < 100 else f"{value:.2g}"
+
+
+def _percent(value: float) -> str:
+    """A ratio of times in words: percentages are of time."""
+    if value >= 1:
+        return f"{(value - 1) * 100:.0f} % more time"
+    return f"{(1 - value) * 100:.0f} % less time, {1 / value:.2f} times the speed"
+
+
+def _inequality(left: float, sign: str, right: float) -> str:
+    shown = _apart(left, right)
+    return f"{shown[0]} {sign} {shown[1]}"
+
+
+def _apart(left: float, right: float) -> tuple[str, str]:
+    """Write two numbers with so many decimals that the text shows which is larger."""
+    texts = _number(left), _number(right)
+    for decimals in range(3, 12):
+        if texts[0] != texts[1]:
+            break
+        texts = f"{left:.{decimals}f}", f"{right:.{decimals}f}"
+    return texts
