@@ -32,6 +32,6 @@ sys.exit(main(sys.argv[1:]))
 def test_no_import_changes_the_environment_beside_mpi_init(tmp_path: Path) -> None:
     scenario = tmp_path / "one.toml"
     scenario.write_text(SCENARIO)
-    program = [sys.executable, "-c", PROGRAM, "run", scenario, "-o", tmp_path / "run"]
+    program: list[str | Path] = [sys.executable, "-c", PROGRAM, "run", scenario, "-o", tmp_path / "run"]
     done = launching.mpirun(2, program, timeout=60).expect(0)
     assert "CHANGED" not in done.err, done.err
