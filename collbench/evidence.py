@@ -104,8 +104,8 @@ def judge(hosts: Sequence[Moved], must_cross: float) -> Verdict:
         return Verdict(UNDECIDED, rdma, tcp, why=f"only {must_cross:.0f} bytes had to move")
     seen = {path: count for path, count in total.items() if count >= _LEAST_SHARE * must_cross}
     if inside:
-        # What other programs send on the network meanwhile is not this case's: nothing of one host's has to go there.
-        seen = {path: count for path, count in seen.items() if path == f"tcp:{LOOPBACK}" or count >= must_cross / 2}
+        # What goes over an interface meanwhile is not this case's: within a host TCP takes the loopback.
+        seen = {path: count for path, count in seen.items() if _within(path, count, must_cross)}
         rest = must_cross - sum(seen.values())
         if rest > (1 - _LEAST_SEEN) * must_cross:
             seen["shm"] = rest
@@ -116,6 +116,11 @@ def judge(hosts: Sequence[Moved], must_cross: float) -> Verdict:
     seen = {path: count for path, count in seen.items() if count >= _LEAST_SHARE * carried}
     paths = tuple(sorted(seen, key=lambda path: -seen[path]))
     return Verdict(_named(seen, carried), rdma, tcp, paths)
+
+
+def _within(path: str, count: float, must_cross: float) -> bool:
+    """Whether a path could have carried it within the host: the loopback, or RDMA through its own port."""
+    return path == f"tcp:{LOOPBACK}" or (path.startswith("rdma:") and count >= must_cross / 2)
 
 
 def _named(seen: Mapping[str, float], carried: float) -> str:

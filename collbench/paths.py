@@ -5,6 +5,7 @@ The first of the group's ranks on each host reads them; what the group's rank 0 
 
 import resource
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,8 +17,9 @@ from collbench.evidence import UNDECIDED, Moved, Verdict, idle_rates, judge, mov
 from collbench.figures import Point
 from collbench.payload import Payload, payload
 from collbench.timing import Sampled
+from collbench.topology import rounds
 from collbench.transports import on_network
-from collbench.wiring import Wiring, look
+from collbench.wiring import LOOPBACK, Wiring, look
 from collbench.world import World
 
 DISAGREES = "transport_disagrees"
@@ -78,7 +80,7 @@ class Paths:
             host = group.hosts[group.rank]
             mine = _Told(moved(host, wiring, counted, self._idle), self._carries, why_not(wiring, host, group.library))
         told = [one for one in group.gather(mine) or [] if one is not None]
-        return _columns(point, sampled, told) if told else {}
+        return _columns(point, sampled, told, self.world.hosts) if told else {}
 
     def _look(self) -> Wiring:
         if self._wiring is None:
@@ -99,7 +101,7 @@ def _reads(group: World) -> bool:
     return group.size > 1 and group.hosts.index(group.hosts[group.rank]) == group.rank
 
 
-def _columns(point: Point, sampled: Sampled, told: Sequence[_Told]) -> dict[str, Any]:
+def _columns(point: Point, sampled: Sampled, told: Sequence[_Told], world_hosts: Sequence[str]) -> dict[str, Any]:
     case, group = point.case, point.group
     across = len(told) > 1
     if point.backend.on_device and not across:
@@ -108,7 +110,9 @@ def _columns(point: Point, sampled: Sampled, told: Sequence[_Told]) -> dict[str,
     parts: Sequence[object] = group.hosts if across else group.ranks
     root = int(case.root) if case.root else 0
     least = crossing(case.collective, case.pattern, point.shape.count, itemsize, parts, root)
-    iterations = sampled.warmup_iterations + sampled.durations_s.shape[1] * sampled.batch
+    # Starts that were late are discarded, but what they moved was counted.
+    taken = sampled.durations_s.shape[1] + (sampled.late_starts or 0)
+    iterations = sampled.warmup_iterations + taken * sampled.batch
     must_cross = least.total * iterations if least is not None else 0.0
     verdict = judge([one.moved for one in told], must_cross)
     found: dict[str, Any] = {"transport": verdict.transport, "transport_source": "counters"}
@@ -122,17 +126,20 @@ def _columns(point: Point, sampled: Sampled, told: Sequence[_Told]) -> dict[str,
             counts = [one.moved.events[event] for one in told if event in one.moved.events]
             found[event] = sum(counts) if counts else None
         if least is not None:
-            found |= limit(point, least, told, verdict)
+            found |= limit(point, least, told, verdict, at_once(case.topology, point.name, world_hosts))
     found["undecided"] = verdict.why
     found["no_rdma"] = next((one.no_rdma for one in told if not one.moved.paths.get("rdma")), "")
     return found
 
 
-def limit(point: Point, least: Crossing, told: Sequence[_Told], verdict: Verdict) -> dict[str, Any]:
+def limit(
+    point: Point, least: Crossing, told: Sequence[_Told], verdict: Verdict, shared: Mapping[str, int]
+) -> dict[str, Any]:
     """The bus bandwidth at which the links would be full; nothing where their rate is not known.
 
     It is the operation's size over the least time that what must cross takes at the links' payload rates, so several
-    ranks on a host share its links, and an algorithm that sends more cannot reach it.
+    ranks on a host share its links, and an algorithm that sends more cannot reach it. `shared` is how many groups at
+    once have to do with each host's links: each is held against its part.
     """
     factor = point.collective.bus_factor(point.group.size, point.shape.count)
     if factor is None or not verdict.paths:
@@ -141,16 +148,38 @@ def limit(point: Point, least: Crossing, told: Sequence[_Told], verdict: Verdict
     hosts = list(dict.fromkeys(point.group.hosts))
     by_host = {one.moved.host: one for one in told}
     for host in hosts:
-        ways = [by_host[host].carries.get(path) for path in verdict.paths if path in by_host[host].moved.paths]
+        ways = [by_host[host].carries.get(path) for path in _paths_of(by_host[host].moved, verdict)]
         if not ways or None in ways:
             return {}
-        rates.append(sum(way.bytes_per_s for way in ways if way is not None))
-        sources.append(" + ".join(dict.fromkeys(way.source for way in ways if way is not None)))
+        rates.append(sum(way.bytes_per_s for way in ways if way is not None) / shared[host])
+        source = " + ".join(dict.fromkeys(way.source for way in ways if way is not None))
+        sources.append(f"{source}, shared by {shared[host]} groups" if shared[host] > 1 else source)
     seconds, fullest = least.least_time_s(rates)
     if not seconds:
         return {}
     gigabytes = point.shape.size_bytes * factor / seconds / 1e9
     return {"limit_GBps": gigabytes, "limit_source": f"{hosts[fullest]}: {sources[fullest]}"}
+
+
+def at_once(topology: str, name: str, world_hosts: Sequence[str]) -> Counter[str]:
+    """How many groups that are measured with this one use the links of each host."""
+    played = next((one for one in rounds(topology, world_hosts) if any(group.name == name for group in one)), ())
+    across = [{world_hosts[rank] for rank in group.ranks} for group in played]
+    found = Counter(host for hosts in across if len(hosts) > 1 for host in hosts)
+    return found or Counter(set(world_hosts))  # one that is measured again is alone
+
+
+def _paths_of(one: Moved, verdict: Verdict) -> list[str]:
+    """The paths of a host that carried it: those of the verdict, else, where interfaces have other names and this one
+    received only, that of the same kind which its acknowledgements went by."""
+    own = [path for path in verdict.paths if path in one.paths]
+    if own:
+        return own
+    kind = verdict.paths[0].partition(":")[0]
+    alike = {
+        path: count for path, count in one.paths.items() if path.startswith(f"{kind}:") and path != f"tcp:{LOOPBACK}"
+    }
+    return [max(alike, key=alike.__getitem__)] if alike and max(alike.values()) > 0 else []
 
 
 def merged(known: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -33,6 +33,7 @@ from collbench.scenario_tables import (
     optional,
 )
 from collbench.scenario_values import Many, OneOrMany, duration, refused
+from collbench.transports import EXPECTATIONS, known
 from collbench.units import format_duration, format_size, shown
 
 MOST_PROBLEMS = 5
@@ -262,6 +263,13 @@ class ExpectTable(Table):
     """What must hold for the run to count."""
 
     transport: values.Transport = optional("transport", "The transport that every row must name.")
+
+    @field_validator("transport")
+    @classmethod
+    def _known(cls, transport: str | None) -> str | None:
+        if transport is not None and not known(transport):
+            raise refused(f"words of {', '.join(EXPECTATIONS)}, or such as rdma:mlx5_0, tcp:eth0, net/ib")
+        return transport
 
 
 class Document(Table):

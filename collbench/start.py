@@ -106,20 +106,40 @@ def start_world(beside: Callable[[], object] = lambda: None) -> World:
             f"launcher: {announced[0]} says {announced[1]} processes but MPI ({library}) sees {size}; "
             "it is not this MPI's mpirun that started them: use `collbench launch`, or the mpirun beside Python"
         )
-    told = comm.allgather((socket.gethostname(), len(os.sched_getaffinity(0)), clock_identity()))
-    found = [(host, cores) for host, cores, _ in told]
-    hosts = tuple(host for host, _ in found)
+    told = comm.allgather((socket.gethostname(), len(os.sched_getaffinity(0)), clock_identity(), _network_identity()))
+    names = _told_apart([(host, where) for host, _, _, where in told])
+    found = [(name, cores) for name, (_, cores, _, _) in zip(names, told, strict=True)]
+    hosts = tuple(names)
     return World(
         rank=rank,
         size=size,
         comm=comm.Dup(),
         ranks=tuple(range(size)),
         hosts=hosts,
-        clocks=_numbered([clock or host for host, _, clock in told]),
+        clocks=_numbered([clock or name for name, (_, _, clock, _) in zip(names, told, strict=True)]),
         library=library,
         crowded=any(hosts.count(host) > max(cores, _least_cores(found, host)) for host, cores in found),
         thread_level=_THREAD_LEVELS[MPI.Query_thread()],
     )
+
+
+def _network_identity() -> str:
+    """What processes have in common that send through the same interfaces: the kernel's boot, the network namespace."""
+    try:
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/net').readlink()}"
+    except OSError:
+        return ""
+
+
+def _told_apart(hosts: "list[tuple[str, str]]") -> list[str]:
+    """Name each host apart: machines that were cloned may have one name, and are several hosts all the same."""
+    places: dict[str, list[str]] = {}
+    for name, where in hosts:
+        its = places.setdefault(name, [])
+        if where not in its:
+            its.append(where)
+    numbers = [places[name].index(where) for name, where in hosts]
+    return [f"{name}#{number + 1}" if number else name for (name, _), number in zip(hosts, numbers, strict=True)]
 
 
 def clock_identity() -> str:

@@ -184,6 +184,8 @@ def _listed(topology: str, size: int) -> Round:
     taken: set[int] = set()
     for text in topology.split(";"):
         ranks = expanded(text)
+        if not ranks:
+            raise CannotRun(f"topology {topology}: got {text} without a rank in it, expected the lower rank first")
         beyond = [rank for rank in ranks if rank >= size]
         if beyond:
             raise CannotRun(f"topology {topology}: got rank {beyond[0]}, expected ranks below {size}")

@@ -65,6 +65,16 @@ def expected(transport: str, found: str, hosts: int = 1) -> bool:
     return bool(parts) and all(_holds(word.strip().lower(), parts, hosts) for word in transport.split("+"))
 
 
+def known(transport: str) -> bool:
+    """Whether each word of an expectation is one that a row's column could fulfil."""
+    named = (*_ORDER, *_NO_RDMA, *EXPECTATIONS)
+    words = [word.strip().lower() for word in transport.split("+")]
+    return all(
+        word in named or any(word.startswith(kind) and word != kind for kind in ("rdma:", "tcp:", "net/"))
+        for word in words
+    )
+
+
 def _counted(word: str, counted: str) -> bool:
     """Whether what the counters say is what a word means; a mixture is nothing but itself."""
     kind = counted.partition(":")[0]

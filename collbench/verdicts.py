@@ -21,8 +21,10 @@ def expectation(wanted: str | None, group: World, values: Mapping[str, Any], pat
     `path` is what `Paths.columns` found.
     """
     found, hosts = str(values.get("transport") or ""), len(set(group.hosts))
-    if wanted is None or group.size == 1 or expected(wanted, found, hosts):
+    if wanted is None or expected(wanted, found, hosts):
         return {}
+    if group.size == 1:
+        return {"notes": " ".join(filter(None, (values.get("notes"), UNTOLD)))}
     reason, note = f"transport: got {found or 'none that is known'}, expected {wanted}", UNEXPECTED
     if found == UNDECIDED:
         reason, note = f"{reason} ({path.get('undecided')})", UNTOLD

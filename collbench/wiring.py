@@ -17,9 +17,8 @@ LOOPBACK = "lo"
 _TC_S = 5.0
 _BITS = 8
 _ROCE_MTUS = (4096, 2048, 1024, 512, 256)
-_ROCE_HEADERS = 128
-"""What a RoCE packet may carry beside its payload at the most, of an interface's MTU: the largest path MTU that is left
-fits (Linux takes the largest with all extension headers)."""
+_ROCE_HEADERS = 96
+"""What the kernel takes off an interface's MTU before it looks for the path MTU that fits (iboe_get_mtu)."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,9 @@ def roce_mtu(interface: Interface | None) -> int:
 
 def _interface(name: str, root: str, shapers: bool) -> Interface:
     folder = Path(f"{root}/sys/class/net/{name}")
-    speed = _number(folder / "speed")
     below = tuple(one.removeprefix("lower_") for one in _names(folder, "lower_"))
+    # veth, tun and bridges make their speed up: that of a device, or of what lies on some, is taken.
+    speed = _number(folder / "speed") if below or (folder / "device").exists() else None
     return Interface(
         name,
         _number(folder / "mtu"),

@@ -157,3 +157,48 @@ def test_a_run_without_pairs(tmp_path: Path) -> None:
     (tmp_path / "results.csv").write_text(",".join(HEADER) + "\n")
     with pytest.raises(UsageError, match="no rows of pairs"):
         pairs.command(tmp_path)
+
+
+def test_a_slow_rank_does_not_stand_for_the_good_host() -> None:
+    hosts = ("a", "a", "b", "b", "c", "c")
+    rates = {pair: 0.5 for pair in combinations(range(6), 2) if {0, 4, 5} & set(pair)}
+    found = only(rows(rates, hosts))
+    assert pairs.to_measure_again(found) == ((1, 2), (1, 4))
+    said = pairs.findings(only(rows(rates, hosts, p1_2=1.0, p1_4=0.5)))
+    assert "host c is slow: 0.5 GB/s with a" in said[0]
+
+
+def test_a_disturbed_good_pair_acquits_nobody() -> None:
+    (said,) = pairs.findings(only(rows(SLOW_FOURTH, FOUR, p0_1=0.55, p0_3=0.5)))
+    assert "host cb4 is slow: 0.5 GB/s with cb1" in said
+
+
+def test_any_good_partner_of_any_launch_counts() -> None:
+    (said,) = pairs.findings(only(rows(SLOW_FOURTH, FOUR, p1_3=0.5)))
+    assert "host cb4 is slow: 0.5 GB/s with cb2" in said
+
+
+def test_a_host_whose_pairs_failed_is_named_first() -> None:
+    records = [
+        replace(record, status="timeout", reason="no progress", busbw_GBps=None)
+        if "cb3" in str(record.members)
+        else record
+        for record in rows({}, THREE)
+    ]
+    said = pairs.findings(only(records))
+    assert "host cb3: no pair with it could be measured (timeout: no progress)" in said[0]
+    assert "cb3" in "\n".join(pairs.lines(records))
+    lost = [replace(record, status="failed", busbw_GBps=None, time_p50_s=None) for record in records]
+    assert "cb1: no pair" in "\n".join(pairs.lines(lost))
+
+
+def test_an_again_that_failed_is_told() -> None:
+    records = rows(SLOW_THIRD, THREE, p0_2=0.5)
+    records[-1] = replace(records[-1], status="failed", reason="rank 2 died", busbw_GBps=None)
+    (said,) = pairs.findings(only(records))
+    assert "host cb3 looks slow: at best 0.5 GB/s; measured again it failed (failed: rank 2 died)" in said
+
+
+def test_foreign_members_are_a_sentence() -> None:
+    with pytest.raises(UsageError, match="expected the hosts of two ranks"):
+        pairs.pairs_of([row("0-1", 1.0, "a;b;c")])

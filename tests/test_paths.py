@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from collbench.paths import DISAGREES, merged, why_not
+from collbench.paths import DISAGREES, at_once, merged, why_not
 from collbench.rdma import Port
 from collbench.wiring import Wiring
 
@@ -66,3 +66,12 @@ def test_why_not_rdma(monkeypatch: pytest.MonkeyPatch, wiring: Wiring, library: 
 def test_locked_memory_is_the_likelier_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda which: (8 << 20, 8 << 20))
     assert "8192 KiB may be locked" in why_not(Wiring({}, (port(),), True), "b", "Open MPI")
+
+
+def test_groups_at_once_share_their_hosts_links() -> None:
+    hosts = ("a", "a", "b", "b")
+    assert at_once("rail", "rail0", hosts) == {"a": 2, "b": 2}
+    assert at_once("rail:alone", "rail0", hosts) == {"a": 1, "b": 1}
+    assert at_once("world", "world", hosts) == {"a": 1, "b": 1}
+    assert at_once("host", "a", hosts)["a"] == 1  # nothing of it crosses
+    assert at_once("pairs", "again:0-2", hosts) == {"a": 1, "b": 1}

@@ -47,7 +47,7 @@ def test_what_the_scenario_says_goes_before_what_the_interface_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mtu", "path_mtu"), [(9000, 4096), (4200, 2048), (4224, 4096), (1500, 1024), (None, 1024), (300, 256)]
+    ("mtu", "path_mtu"), [(9000, 4096), (4192, 4096), (4191, 2048), (1500, 1024), (None, 1024), (300, 256)]
 )
 def test_roce_mtu(mtu: int | None, path_mtu: int) -> None:
     assert roce_mtu(Interface("eth0", mtu, None, None)) == path_mtu

@@ -203,6 +203,11 @@ WRONG = {
         measured('order = "shuffled"'),
         'measure.order: got "shuffled", expected one of auto, listed, random; write e.g. order = "auto"',
     ),
+    "misspelt transport": (
+        f'{LEAST}[expect]\ntransport = "rdam"',
+        'expect.transport: got "rdam", expected words of nvls, p2p, shm, rdma, ib, gdr, socket, tcp, collnet, or such as '
+        'rdma:mlx5_0, tcp:eth0, net/ib; write e.g. transport = "rdma"',
+    ),
     "rate of a link in bytes": (
         measured('link_rate = "25 GB/s"'),
         'measure.link_rate: got "25 GB/s", expected a link\'s rate: a number and one of bit/s, '

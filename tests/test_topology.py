@@ -46,6 +46,7 @@ def test_a_tournament_has_each_pair_once_in_disjoint_rounds(size: int) -> None:
         ("rail", ("a", "a"), "expected at least two"),
         ("rail", ("a", "a", "b"), "2 on a, 1 on b"),
         ("pairs", ("a",), "at least 2"),
+        ("2-0", ("a",) * 3, "the lower rank first"),
         ("two_hosts", ("a",), r"got 1 rank \(on a\), expected at least 2"),
         ("bisection", ("a",) * 3, "an even number"),
         ("first:5", TWO_HOSTS, "expected at least 5"),

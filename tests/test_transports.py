@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from collbench.transports import EXPECTATIONS, expected, in_order, on_network
+from collbench.transports import EXPECTATIONS, expected, in_order, known, on_network
 
 
 def test_the_column_has_the_best_first_and_tcp_last() -> None:
@@ -87,3 +87,15 @@ def test_what_goes_over_a_network() -> None:
 )
 def test_what_counters_say(wanted: str, found: str, holds: bool) -> None:
     assert expected(wanted, found, 2) is holds
+
+
+@pytest.mark.parametrize(
+    "wanted", [*EXPECTATIONS, "p2p+rdma", "rdma:mlx5_0", "tcp:eth0", "net/ib/gdr", "net/gib", "collnet/gdr"]
+)
+def test_what_may_be_expected(wanted: str) -> None:
+    assert known(wanted)
+
+
+@pytest.mark.parametrize("wanted", ["rdam", "mixed", "tcp:", "undecided", "p2p+rdam", "", "infiniband"])
+def test_what_no_row_could_fulfil(wanted: str) -> None:
+    assert not known(wanted)

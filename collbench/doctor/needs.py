@@ -13,7 +13,7 @@ CHECK = "scenario"
 
 _ON_VERBS = ("rdma", "ib", "gdr", "collnet")
 """Words of `[expect] transport` that only an RDMA port can fulfil; so do names that begin as below."""
-_VERBS_NAMES = ("net/ib", "net/gib", "collnet")
+_VERBS_NAMES = ("rdma:", "net/ib", "net/gib", "collnet")
 _PINNED_LEAST_BYTES = 64 << 20
 """What RDMA libraries pin besides the buffers of a case, roughly: rings and queues."""
 
@@ -99,7 +99,9 @@ def _backends(scenario: Scenario, world: World) -> tuple[tuple[str, ...], tuple[
     from collbench.rank import default_backend
 
     world = replace(world, ranks_per_device=scenario.measure.ranks_per_device)
-    names = dict.fromkeys(name for sweep in scenario.sweeps for name in sweep.backends)
+    # A step of a ladder that cannot run keeps its row: only what all of it stands on is needed.
+    sweeps = [(sweep.kind, sweep.backends) for sweep in scenario.sweeps]
+    names = dict.fromkeys(name for kind, its in sweeps for name in (("mpi",) if kind == "ladder" else its))
     if DEFAULT in names:
         names = dict.fromkeys(default_backend(world) if name == DEFAULT else name for name in names)
     refused = []

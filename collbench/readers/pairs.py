@@ -44,6 +44,9 @@ class Pairs:
     hosts: Mapping[int, str]
     values: Mapping[Pair, float]
     again: Mapping[Pair, float] = field(default_factory=dict)
+    failed: Mapping[Pair, str] = field(default_factory=dict)
+    """Pairs without a value, and why: their row's status and reason."""
+    failed_again: Mapping[Pair, str] = field(default_factory=dict)
     together: bool = True
     """Whether other pairs communicated at the same time."""
 
@@ -123,55 +126,101 @@ def to_measure_again(found: Pairs) -> tuple[Pair, ...]:
         return ()
     wanted = [doubt.good] if found.together else []
     wanted += [(place, doubt.good[0]) for place in doubt.places] + list(doubt.pairs)
-    ranks = []
-    for ends in wanted:
-        its = (pair for pair in sorted(found.values) if {found.place(pair[0]), found.place(pair[1])} == set(ends))
-        pair = next(its, None) or _ranks_of(found, ends)
-        ranks.append(pair)
-    return tuple(dict.fromkeys(ranks))
+    good = _best_pair(found, doubt.good)
+    return tuple(dict.fromkeys(_best_pair(found, ends, good) for ends in wanted))
+
+
+def _best_pair(found: Pairs, ends: tuple[str, str], good: Sequence[int] = ()) -> Pair:
+    """The fastest ranks of two places with each other, one of the good ones among them: a slow rank is not its host."""
+    its = [pair for pair in found.values if {found.place(pair[0]), found.place(pair[1])} == set(ends)]
+    its = [pair for pair in its if set(pair) & set(good)] or its
+    return max(sorted(its), key=lambda pair: _speed(found, found.values[pair])) if its else _ranks_of(found, ends)
 
 
 def findings(found: Pairs) -> list[str]:
     """Sentences that name the host, device or path that is slow."""
-    if len(found.places) == 2:
+    if len(found.places) == 2 and found.values:
         return [f"{found.title}: two {_kind(found)}s are one pair, which cannot tell whose fault a low figure would be"]
+    said = _silent(found)
     doubt = suspicion(found)
-    if doubt is None:
-        return []
+    if doubt is not None:
+        said += [*_slow_places(found, doubt), *_slow_paths(found, doubt), *_slow_ranks(found)]
+    return [f"{found.title}: {one}" for one in said]
+
+
+def _bar(found: Pairs, doubt: Suspicion) -> tuple[float, str]:
+    """What the measured again are held against, and what the good ones reach, as text.
+
+    Alone everything may be faster; but a disturbance of the good ones acquits nobody.
+    """
+    alone = _speed(found, found.best(found.again).get(doubt.good, 0.0))
+    reach = found.text(_shown(found, max(alone, doubt.best[doubt.good[0]])))
+    return SLOW * max(alone, doubt.usual), f"{doubt.good[0]} and {doubt.good[1]} reach {reach}"
+
+
+def _slow_places(found: Pairs, doubt: Suspicion) -> list[str]:
     again = found.best(found.again)
-    good, partner = doubt.good
-    # Alone everything may be faster: what is measured alone is held against what the good ones reach alone.
-    reach = _speed(found, again.get(doubt.good, 0.0)) or max(doubt.best[good], doubt.best[partner])
-    usual = reach if doubt.good in again else doubt.usual
-    reached = found.text(_shown(found, reach))
+    bar, reached = _bar(found, doubt)
     said = []
     for place in doubt.places:
         name = f"host {place}" if found.several_hosts else place
-        value = again.get((place, good), again.get((good, place)))
-        if value is None:
-            said.append(
-                f"{name} looks slow: at best {found.text(_shown(found, doubt.best[place]))}; not measured again"
-            )
-        elif _speed(found, value) < SLOW * usual:
+        # Each launch has chosen its own partner among the good.
+        tried = {
+            partner: value
+            for ends, value in again.items()
+            for own, partner in (ends, ends[::-1])
+            if own == place and partner not in doubt.places
+        }
+        if not tried:
+            least = found.text(_shown(found, doubt.best[place]))
+            said.append(f"{name} looks slow: at best {least}; {_untried(found, place)}")
+            continue
+        partner = max(tried, key=lambda one: _speed(found, tried[one]))
+        value = found.text(tried[partner])
+        if _speed(found, tried[partner]) < bar:
             where = f"{place}'s own link" if found.several_hosts else "its device and the slot that it is in"
-            said.append(
-                f"{name} is slow: {found.text(value)} with {good}, which is known to be good, "
-                f"where {good} and {partner} reach {reached}: look at {where}"
-            )
+            good = f"{value} with {partner}, which is known to be good, where {reached}"
+            said.append(f"{name} is slow: {good}: look at {where}")
         else:
-            said.append(f"{name} {_recovered(found)}: measured again it has {found.text(value)} with {good}")
-    for first, second in doubt.pairs:
-        value = again.get((first, second))
+            said.append(f"{name} {_recovered(found)}: measured again it has {value} with {partner}")
+    return said
+
+
+def _slow_paths(found: Pairs, doubt: Suspicion) -> list[str]:
+    again = found.best(found.again)
+    bar, reached = _bar(found, doubt)
+    said = []
+    for ends in doubt.pairs:
+        name, value = f"the path between {ends[0]} and {ends[1]}", again.get(ends)
         if value is None:
-            said.append(f"the path between {first} and {second} looks slow; not measured again")
-        elif _speed(found, value) < SLOW * usual:
-            others = f"where {good} and {partner} reach {reached}, and both of them are fast with others"
-            said.append(f"the path between {first} and {second} is slow: {found.text(value)}, {others}")
+            said.append(f"{name} looks slow; {_untried(found, *ends)}")
+        elif _speed(found, value) < bar:
+            said.append(f"{name} is slow: {found.text(value)}, where {reached}, and both are fast with others")
         else:
-            said.append(
-                f"the path between {first} and {second} {_recovered(found)}: measured again {found.text(value)}"
-            )
-    return [f"{found.title}: {one}" for one in [*said, *_slow_ranks(found)]]
+            said.append(f"{name} {_recovered(found)}: measured again {found.text(value)}")
+    return said
+
+
+def _silent(found: Pairs) -> list[str]:
+    """Places with which no pair could be measured: the worst of findings."""
+    said = []
+    for place in found.places:
+        its = [pair for pair in found.failed if place in (found.place(pair[0]), found.place(pair[1]))]
+        heard = any(
+            place in (found.place(a), found.place(b)) and found.place(a) != found.place(b) for a, b in found.values
+        )
+        if its and not heard:
+            name = f"host {place}" if found.several_hosts else place
+            said.append(f"{name}: no pair with it could be measured ({found.failed[its[0]]}): look there first")
+    return said
+
+
+def _untried(found: Pairs, *places: str) -> str:
+    """Why a suspect has no second value."""
+    for (first, second), why in found.failed_again.items():
+        if set(places) <= {found.place(first), found.place(second)}:
+            return f"measured again it failed ({why})"
+    return "not measured again"
 
 
 def _recovered(found: Pairs) -> str:
@@ -204,7 +253,7 @@ def pairs_of(records: Iterable[Record]) -> tuple[Pairs, ...]:
     rows: dict[str, list[tuple[Record, Pair, bool]]] = {}
     for record in records:
         named = _ranks(record)
-        if named is not None and record.status == "ok":
+        if named is not None:
             rows.setdefault(record.case_id, []).append((record, *named))
     return tuple(_pairs(case_id, its) for case_id, its in rows.items())
 
@@ -266,13 +315,19 @@ def _ranks(record: Record) -> tuple[Pair, bool] | None:
 
 
 def _pairs(case_id: str, rows: Sequence[tuple[Record, Pair, bool]]) -> Pairs:
-    record = rows[0][0]
+    record = next((row for row, _, _ in rows if row.status == "ok"), rows[0][0])
     by_rate = bool(record.busbw_GBps) and (record.size_bytes or 0) >= _LEAST_FOR_RATE
     hosts: dict[int, str] = {}
+    failed: dict[bool, dict[Pair, str]] = {False: {}, True: {}}
     kept: dict[bool, dict[Pair, list[float]]] = {False: {}, True: {}}
     for row, pair, again in rows:
         names = (row.members or "").split(";")
+        if len(names) > len(pair):
+            raise UsageError(f"members: got {row.members!r} in group {row.group}, expected the hosts of two ranks")
         hosts.update(zip(pair, names if len(names) > 1 else names * 2, strict=True))
+        if row.status != "ok":
+            failed[again][pair] = f"{row.status}: {row.reason}" if row.reason else row.status
+            continue
         value = (row.busbw_GBps or 0.0) * 1e9 if by_rate else row.time_p50_s
         if value:
             kept[again].setdefault(pair, []).append(value)
@@ -282,7 +337,10 @@ def _pairs(case_id: str, rows: Sequence[tuple[Record, Pair, bool]]) -> Pairs:
     title = f"{record.collective}{size} by {record.backend}, {record.mode}{more}"
     # Three ranks have one pair at a time.
     together = not (record.topology or "").endswith(":alone") and len(hosts) > 3
-    return Pairs(case_id, title, by_rate, hosts, middle[False], middle[True], together)
+    failed = {
+        again: {pair: why for pair, why in its.items() if pair not in middle[again]} for again, its in failed.items()
+    }
+    return Pairs(case_id, title, by_rate, hosts, middle[False], middle[True], failed[False], failed[True], together)
 
 
 def _ranks_of(found: Pairs, ends: tuple[str, str]) -> Pair:

@@ -7,11 +7,11 @@
 #   hosts.sh N RATE[,RATE...] CMD [ARG...]   e.g. hosts.sh 2 1gbit mpirun ...      (needs root, iproute2)
 #       Host i gets the i-th rate, the last one given from there on.
 #       In CMD's environment: CB_HOSTS (addresses, comma-separated), CB_AGENT (stands in for ssh in both launchers), CB_BRIDGE,
-#       and CB_MPICH and CB_OPENMPI: what the two libraries' mpirun needs, one rank a host unless CMD says otherwise, e.g.
+#       and CB_MPICH and CB_OPENMPI: what the two libraries' mpirun needs, for one rank a host and unbound, e.g.
 #           hosts.sh 2 1gbit sh -c 'collbench launch bandwidth -n 2 --launcher-args "$CB_MPICH"'
 #   MPICH:    mpirun -launcher ssh -launcher-exec $CB_AGENT -iface $CB_BRIDGE -genv MPIR_CVAR_NOLOCAL 1 -genv UCX_TLS tcp
 #                    -genv UCX_NET_DEVICES eth0 -hosts $CB_HOSTS -ppn 1 -n 2 PROG       (without NOLOCAL and UCX_TLS it takes shared memory)
-#   Open MPI: mpirun --prtemca plm_ssh_agent $CB_AGENT --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include eth0 --host $CB_HOSTS -n 2 PROG
+#   Open MPI: mpirun --prtemca plm_ssh_agent $CB_AGENT --bind-to none --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include eth0 --host $CB_HOSTS -n 2 PROG
 set -euo pipefail
 if [ "${CB_AS_AGENT:-}" = 1 ]; then                       # called as ssh: [options] HOST COMMAND...
     while [[ $1 == -* ]]; do shift; done
