@@ -205,8 +205,8 @@ WRONG = {
     ),
     "misspelt transport": (
         f'{LEAST}[expect]\ntransport = "rdam"',
-        'expect.transport: got "rdam", expected words of nvls, p2p, shm, rdma, ib, gdr, socket, tcp, collnet, or such as '
-        'rdma:mlx5_0, tcp:eth0, net/ib; write e.g. transport = "rdma"',
+        'expect.transport: got "rdam", expected words of nvls, p2p, shm, rdma, ib, gdr, socket, tcp, collnet, or such '
+        'as rdma:mlx5_0, tcp:eth0, net/ib; write e.g. transport = "rdma"',
     ),
     "rate of a link in bytes": (
         measured('link_rate = "25 GB/s"'),
