@@ -38,6 +38,9 @@ _LOOK_S = 1.0
 _LAST_WORD_S = 2.0
 """Time for ranks that outlive their launcher: their watchdogs see it gone within 0.25 s."""
 _PR_SET_PDEATHSIG = 1
+_NOT_UP = 213
+"""Of Open MPI's mpirun, where its own server did not come up (its listener's thread failed, once in some hundred starts
+under load): none of our processes has run."""
 _KNOWN_CODES = frozenset({2, 4, 7})
 """Exit codes that ranks end with where they cannot write to the folder. (MPICH's mpirun also ends with the number of a
 signal that a rank died of.)"""
@@ -242,6 +245,19 @@ def _compile_kernels(scenario: Scenario) -> None:
 
 def _one(command: list[str], settings: dict[str, str], folder: RunFolder, signals: _Signals, ranks: int) -> int:
     """Start one launch, wait for it or end it, and account for the case that it may have died in."""
+    code, start = _started(command, settings, folder, signals)
+    spoken = any(one.get("start") == start for one in folder.read_faults())
+    if code == _NOT_UP and not (spoken or signals.got):
+        complain(f"{Path(command[0]).name} did not come up (exit code {code}) and started nothing; once more")
+        code, start = _started(command, settings, folder, signals)
+    ending = folder.take_ending(start)
+    if ending is not None and code in (0, ending) and not signals.got:
+        return ending
+    return _accounted(command, folder, signals, ranks, code, start)
+
+
+def _started(command: list[str], settings: dict[str, str], folder: RunFolder, signals: _Signals) -> tuple[int, str]:
+    """Start the launcher and wait for it: its exit code, and the word that names this start."""
     start = uuid.uuid4().hex[:12]
     environment = os.environ | settings | {LAUNCHED: start}
     if sys.stdout.isatty():
@@ -253,10 +269,11 @@ def _one(command: list[str], settings: dict[str, str], folder: RunFolder, signal
         )
     except OSError as error:
         raise CannotRun(f"{command[0]}: got {error}, expected a launcher that can be started") from error
-    code = _wait(process, folder, signals, start)
-    ending = folder.take_ending(start)
-    if ending is not None and code in (0, ending) and not signals.got:
-        return ending
+    return _wait(process, folder, signals, start), start
+
+
+def _accounted(command: list[str], folder: RunFolder, signals: _Signals, ranks: int, code: int, start: str) -> int:
+    """Say why a launch did not end in order, and give the case that it died in its row; the exit code."""
     name = Path(command[0]).name
     reason = reason_of(_faults(folder, start), hosts_in(folder, ranks), ended_by_us=bool(signals.got))
     if signals.got and (reason is None or reason.status == "failed"):

@@ -170,6 +170,18 @@ def test_variants_are_started_with_their_settings(run: Run) -> None:
         assert f"{sys.executable} -m collbench run " in note
 
 
+def test_a_launcher_that_did_not_come_up_is_started_once_more(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    code, notes = run('[ "$(wc -l <"$NOTES")" -gt 1 ] || exit 213\n' + ENDS.format(0))
+    assert (code, len(notes)) == (0, 2)
+    assert "did not come up (exit code 213) and started nothing; once more" in capfd.readouterr().err
+
+
+def test_one_that_never_comes_up_is_started_twice_and_told(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    code, notes = run("exit 213\n")
+    assert (code, len(notes)) == (1, 2)
+    assert "ended with exit code 213 and no rank left a word" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("code", [0, 1, 3, 4, 7])
 def test_an_ending_in_order_gives_the_exit_code(code: int, run: Run, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(ENDS.format(code))[0] == code
