@@ -145,7 +145,7 @@ def test_a_late_rank_is_named_with_its_delay(rank: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("ranks", [3, 4])
+@pytest.mark.parametrize("ranks", [4])
 def test_a_late_rank_is_named_among_many(ranks: int, tmp_path: Path) -> None:
     path = scenario(tmp_path, budget="1500 ms", syncs=["dissemination"])
     command: list[str | Path] = ["launch", path, "-n", str(ranks), "-o", tmp_path / "run", "-q"]
@@ -192,7 +192,7 @@ def test_samples_start_at_one_instant(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("ranks", [3])
 def test_starts_at_instants_never_hang(ranks: int, tmp_path: Path) -> None:
     path = scenario(tmp_path, budget="200 ms", syncs=["clock"])
     done = launching.collbench(["launch", path, "-n", str(ranks), "-o", tmp_path / "run", "-q"], timeout=150)
@@ -278,7 +278,7 @@ stop_world(started)
 
 
 @pytest.mark.timeout(100)
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [4])
 def test_offset_drift_and_error_of_clocks_that_drift(ranks: int, tmp_path: Path) -> None:
     """Rank r's clock is 5 r seconds ahead and 50 r ppm fast; all of them read rank 0's, which is the machine's."""
     done = launching.mpirun(ranks, [sys.executable, "-c", _DRIFTING], timeout=90, env={"PYTHONPATH": str(TREE)})
