@@ -109,7 +109,8 @@ sizes = ["1000 B"]
 
 @pytest.mark.timeout(220)
 def test_groups_have_rows_of_their_own(tmp_path: Path) -> None:
-    rows = read(run(TOPOLOGIES, 4, tmp_path))
+    # Suspects among the pairs are measured once more.
+    rows = [row for row in read(run(TOPOLOGIES, 4, tmp_path)) if not str(row.group).startswith("again:")]
     groups: dict[str | None, set[str | None]] = {}
     for row in rows:
         groups.setdefault(row.topology, set()).add(row.group)

@@ -259,4 +259,4 @@ def test_groups_without_comm_split(tmp_path: Path) -> None:
     done, rows = patched("split", 'topologies = ["pairs"]', tmp_path)
     assert done.code == 0
     assert [(row.group, row.status, row.wrong) for row in rows] == [(row.group, "ok", 0) for row in rows]
-    assert {row.group for row in rows} == {"0-1", "0-2", "1-2"}
+    assert {row.group for row in rows if not str(row.group).startswith("again:")} == {"0-1", "0-2", "1-2"}
