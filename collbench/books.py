@@ -188,11 +188,11 @@ class Books:
         sweeps = self._job.scenario.sweeps
         if not any(one.startswith("pairs") for sweep in sweeps for one in sweep.topologies):
             return []
-        from collbench.readers import pairs
+        from collbench.readers import pair_tables
 
         rows = self._folder.read()
-        pairs.write(rows, self._folder.path)
-        return [] if self._quiet else [*pairs.lines(rows), ""]
+        pair_tables.write(rows, self._folder.path)
+        return [] if self._quiet else [*pair_tables.lines(rows), ""]
 
     def _ladders(self) -> list[str]:
         """The ladders of the run so far, where the scenario has any."""

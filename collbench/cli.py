@@ -306,7 +306,7 @@ def _ladder(options: argparse.Namespace) -> int:
 
 
 def _pairs(options: argparse.Namespace) -> int:
-    from collbench.readers.pairs import command
+    from collbench.readers.pair_tables import command
 
     return command(options.results)
 

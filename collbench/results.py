@@ -33,6 +33,7 @@ from typing import Any, Self
 from collbench.durable import append_durably, lock_file, sentences, sync_folder, write_atomically
 from collbench.errors import CollbenchError, UsageError
 from collbench.record import HEADER, Record, from_row, to_row
+from collbench.results_text import line_of, to_json, whole_length
 
 RESULTS = "results.csv"
 LOCK_WAIT_S = 5.0
@@ -146,7 +147,7 @@ class RunFolder:
 
         Locks the folder if it is not locked yet. A full disk is a CollbenchError, a read-only folder a UsageError.
         """
-        text = "".join(_line(to_row(record)) for record in records)
+        text = "".join(line_of(to_row(record)) for record in records)
         if not text:
             return
         with self._guarded():
@@ -159,7 +160,7 @@ class RunFolder:
                 descriptor = os.open(self.results_path, flags, 0o666)
                 try:
                     size = os.fstat(descriptor).st_size
-                    append_durably(descriptor, size, (text if size else _line(HEADER) + text).encode())
+                    append_durably(descriptor, size, (text if size else line_of(HEADER) + text).encode())
                     if not size:
                         sync_folder(self.path)
                 finally:
@@ -176,7 +177,7 @@ class RunFolder:
             rows = self.read()
             kept = [row for row in rows if not unwanted(row)]
             if len(kept) < len(rows):
-                text = _line(HEADER) + "".join(_line(to_row(row)) for row in kept)
+                text = line_of(HEADER) + "".join(line_of(to_row(row)) for row in kept)
                 write_atomically(self.results_path, text, durable=True)
             return len(rows) - len(kept)
 
@@ -191,7 +192,7 @@ class RunFolder:
                 content = self.results_path.read_bytes()
             except FileNotFoundError:
                 return ""
-            whole = _whole_length(content)
+            whole = whole_length(content)
             if whole < len(content):
                 with self.results_path.open("r+b") as file:
                     file.truncate(whole)
@@ -206,12 +207,12 @@ class RunFolder:
         except FileNotFoundError:
             return
         plain = first.removeprefix("\ufeff").replace("\r", "")
-        if first != plain == _line(HEADER):
+        if first != plain == line_of(HEADER):
             raise UsageError(
                 f"{self.results_path}: got line ends or a byte order mark of an editor or a table program, expected "
                 "the file as collbench wrote it; save it as UTF-8 without a mark, with line ends of LF"
             )
-        if first and first != _line(HEADER):
+        if first and first != line_of(HEADER):
             raise UsageError(
                 f"{self.results_path}: got the columns of another version of collbench, expected this version's; "
                 "start a new run folder"
@@ -223,7 +224,7 @@ class RunFolder:
 
     def write_info(self, info: RunInfo) -> None:
         """Write down what a resume must agree with."""
-        self._write("run.json", _json(dataclasses.asdict(info)))
+        self._write("run.json", to_json(dataclasses.asdict(info)))
 
     def read_info(self) -> RunInfo:
         """Read what a resume must agree with; a folder without it is a UsageError."""
@@ -245,7 +246,7 @@ class RunFolder:
 
     def write_environment(self, launch: int, environment: Mapping[str, object]) -> Path:
         """Write down what ran where; a later launch gets a file of its own where it differs from the first."""
-        text = _json(environment)
+        text = to_json(environment)
         name = "environment.json"
         with contextlib.suppress(FileNotFoundError):
             if (self.path / name).read_text(encoding="utf-8") != text:
@@ -286,7 +287,7 @@ class RunFolder:
 
     def write_tries(self, tries: Mapping[str, int]) -> None:
         """Write down how often each case was begun without an end."""
-        self._write("tries.json", _json(tries))
+        self._write("tries.json", to_json(tries))
 
     def read_tries(self) -> dict[str, int]:
         """Read how often each case was begun without an end; a folder without such cases is an empty dict."""
@@ -389,29 +390,3 @@ def read(path: Path) -> list[Record]:
     except (UsageError, csv.Error) as error:
         raise UsageError(f"{path}: line {rows.line_num}: {error}") from error
     return records
-
-
-def _line(cells: Iterable[str]) -> str:
-    buffer = io.StringIO(newline="")
-    csv.writer(buffer, lineterminator="\n").writerow(cells)
-    return buffer.getvalue()
-
-
-def _json(content: Mapping[str, object]) -> str:
-    return json.dumps(content, indent=1, default=str) + "\n"
-
-
-def _whole_length(content: bytes) -> int:
-    """Return the length of the content up to the end of its last whole line."""
-    length = content.rfind(b"\n") + 1
-    start = content.rfind(b"\n", 0, length - 1) + 1 if length else 0
-    if start:
-        header, last = content[: content.index(b"\n")], content[start:length]
-        if len(_cells(last)) < len(_cells(header)):
-            return start
-    return length
-
-
-def _cells(line: bytes) -> list[str]:
-    """Split one line into cells; no cell of ours holds a line break."""
-    return next(csv.reader([line.decode(errors="replace").strip("\r\n")]), [])

@@ -19,6 +19,7 @@ from pathlib import Path
 import launching
 from collbench.record import Record
 from collbench.results import read
+from fault_injection import FILL, INJECTION, LOOP, PATCHES
 
 TREE = Path(__file__).parents[1]
 
@@ -46,128 +47,6 @@ LIMIT_S = 45.0
 SLACK_S = 15.0
 """A launch must have ended so long after the fault, and its timeout."""
 
-_INJECTION = """\
-import ctypes, importlib.util, os, signal, subprocess, sys, threading, time
-from pathlib import Path
-
-RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "-1")))
-
-def send(number, *names):
-    # To the topmost process above this rank that is one of these.
-    found, process = None, os.getppid()
-    while process > 1:
-        words = Path(f"/proc/{process}/cmdline").read_text().split("\\0")
-        if any(word.rpartition("/")[2] in names for word in words[:4]):
-            found = process
-        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(found, number)
-
-def strike():
-    Path(os.environ["STRUCK"]).write_text(str(time.time()))
-    %(strike)s
-
-case = 0
-def now():
-    # Once, in the case of this number.
-    global case
-    if case != %(number)d:
-        return False
-    case = 1000
-    return True
-
-def count(module):
-    before = module.Runner._case
-    def _case(*arguments):
-        global case
-        case += 1
-        return before(*arguments)
-    module.Runner._case = _case
-
-def patch(module):
-    %(patch)s
-
-class Finder:
-    def find_spec(self, name, path, target=None):
-        if name != "%(module)s":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        execute = spec.loader.exec_module
-        def exec_module(module):
-            execute(module)
-            if name == "collbench.runner":
-                count(module)
-            patch(module)
-        spec.loader.exec_module = exec_module
-        return spec
-
-if RANK in %(ranks)r:
-    sys.meta_path.insert(0, Finder())
-
-# This file stands before another of its name, perhaps: let that one do its work too.
-import importlib.machinery
-others = [folder for folder in sys.path if folder != str(Path(__file__).parent)]
-if spec := importlib.machinery.PathFinder.find_spec("sitecustomize", others):
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
-"""
-
-_PATCHES = {
-    "prepare": """
-    before = module.Check.prepare_all
-    def prepare_all(self, buffers):
-        if now():
-            strike()
-        before(self, buffers)
-    module.Check.prepare_all = prepare_all""",
-    "sample": """
-    before = module.sample
-    def sample(*arguments, **options):
-        if now():
-            threading.Timer(0.02, strike).start()
-        return before(*arguments, **options)
-    module.sample = sample""",
-    "delay": """
-    before = module.sample
-    def sample(*arguments, **options):
-        if now():
-            strike()
-            time.sleep(2)
-        return before(*arguments, **options)
-    module.sample = sample""",
-    "call": """
-    before = module.sample
-    def sample(bound, *arguments, **options):
-        if now():
-            steps = bound.steps
-            bound.steps = type(steps)(steps.meet, lambda k: strike() if k == 1 else steps.run(k), steps.finish)
-        return before(bound, *arguments, **options)
-    module.sample = sample""",
-    "verify": """
-    before = module.check_case
-    def check_case(*arguments, **options):
-        if now():
-            strike()
-        return before(*arguments, **options)
-    module.check_case = check_case""",
-    "plan": """
-    before = module.Runner.run
-    class Other:
-        digest, cases = "another", ()
-    module.Runner.run = lambda self, plan: before(self, Other())""",
-    "start": """
-    module.START_TIMEOUT_S = 3.0
-    if RANK == 1:
-        strike()""",
-}
-
-_LOOP = "while True: pass"
-_FILL = """
-    with open(os.environ["RESULTS"] + "/fill", "wb", buffering=0) as file:
-        try:
-            while file.write(bytes(512)):
-                pass
-        except OSError:
-            pass"""
 _TO_LAUNCHER = '"mpirun", "prterun", "mpiexec", "mpiexec.hydra"'
 
 
@@ -209,10 +88,10 @@ FAULTS = (
         quick=True,
     ),
     Fault("SIGSTOP of rank 0", "sample", "os.kill(os.getpid(), signal.SIGSTOP)", 4, "timeout", "rank 0", ranks=(0,)),
-    Fault("endless loop in prepare", "prepare", _LOOP, 4, "timeout", "rank 1", bare=("timeout",), quick=True),
+    Fault("endless loop in prepare", "prepare", LOOP, 4, "timeout", "rank 1", bare=("timeout",), quick=True),
     # It goes on while its watchdog waits for the other ranks' words.
     Fault("rank that is only slow", "prepare", "time.sleep(4)", 4, "timeout", "rank 1", bare=("timeout",), quick=True),
-    Fault("endless loop in verify", "verify", _LOOP, 4, "timeout", "rank 1"),
+    Fault("endless loop in verify", "verify", LOOP, 4, "timeout", "rank 1"),
     Fault("raise in prepare", "prepare", 'raise ValueError("injected")', 1, "failed", "", rows=CASES - 1, quick=True),
     Fault(
         "raise while sampling",
@@ -230,7 +109,7 @@ FAULTS = (
     Fault(
         "full disk",
         "prepare",
-        _FILL,
+        FILL,
         1,
         ("", "failed"),  # the shorter row of a case that failed may just fit
         "make room",
@@ -328,10 +207,10 @@ def strike(
     if fault.at:
         module = {"start": "collbench.rank"}.get(fault.at, "collbench.runner")
         (injection / "sitecustomize.py").write_text(
-            _INJECTION
+            INJECTION
             % {
                 "strike": fault.strike,
-                "patch": _PATCHES[fault.at].strip(),
+                "patch": PATCHES[fault.at].strip(),
                 "number": STRUCK + 1,
                 "module": module,
                 "ranks": fault.ranks,

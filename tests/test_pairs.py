@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collbench.errors import UsageError
-from collbench.readers import pairs
+from collbench.readers import pair_tables, pairs
 from collbench.record import HEADER, Record, to_row
 from collbench.results import read
 
@@ -132,7 +132,7 @@ def test_the_largest_size_decides_and_small_ones_are_times() -> None:
 
 
 def test_the_table_marks_outliers() -> None:
-    text = "\n".join(pairs.lines(rows(SLOW_THIRD, THREE)))
+    text = "\n".join(pair_tables.lines(rows(SLOW_THIRD, THREE)))
     assert "0.5" in text
     lines = [line.split() for line in text.splitlines() if line.strip().startswith("cb")]
     assert lines[1] == ["cb1", "-", "1", "0.5*"]
@@ -142,7 +142,7 @@ def test_the_table_marks_outliers() -> None:
 def test_matrices_are_written_from_the_csv_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [",".join(HEADER), *(",".join(f'"{cell}"' for cell in to_row(one)) for one in rows(SLOW_THIRD, THREE))]
     (tmp_path / "results.csv").write_text("\n".join(lines) + "\n")
-    assert pairs.command(tmp_path / "results.csv") == 0
+    assert pair_tables.command(tmp_path / "results.csv") == 0
     name = f"pairs-c{32 * MIB}"
     assert f"{name}-hosts.csv" in capsys.readouterr().out
     cells = [line.split(",") for line in (tmp_path / f"{name}-hosts.csv").read_text().splitlines()]
@@ -156,7 +156,7 @@ def test_matrices_are_written_from_the_csv_alone(tmp_path: Path, capsys: pytest.
 def test_a_run_without_pairs(tmp_path: Path) -> None:
     (tmp_path / "results.csv").write_text(",".join(HEADER) + "\n")
     with pytest.raises(UsageError, match="no rows of pairs"):
-        pairs.command(tmp_path)
+        pair_tables.command(tmp_path)
 
 
 def test_a_slow_rank_does_not_stand_for_the_good_host() -> None:
@@ -187,9 +187,9 @@ def test_a_host_whose_pairs_failed_is_named_first() -> None:
     ]
     said = pairs.findings(only(records))
     assert "host cb3: no pair with it could be measured (timeout: no progress)" in said[0]
-    assert "cb3" in "\n".join(pairs.lines(records))
+    assert "cb3" in "\n".join(pair_tables.lines(records))
     lost = [replace(record, status="failed", busbw_GBps=None, time_p50_s=None) for record in records]
-    assert "cb1: no pair" in "\n".join(pairs.lines(lost))
+    assert "cb1: no pair" in "\n".join(pair_tables.lines(lost))
 
 
 def test_an_again_that_failed_is_told() -> None:

@@ -4,16 +4,12 @@ Made from results.csv alone: a row of a pairs topology is named by its two ranks
 `again:A-B` is a suspect, measured again alone with a partner that is known to be good.
 """
 
-import csv
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from collbench.errors import UsageError
-from collbench.output import deliver
 from collbench.record import Record
-from collbench.results import read
 from collbench.units import format_duration, format_rate, format_size
 
 AGAIN = "again:"
@@ -22,7 +18,6 @@ SLOW = 0.85
 
 _LEAST_FOR_RATE = 64 << 10
 """Bytes; below this a pair's time says more than its bandwidth."""
-_WIDEST = 16
 _OTHER_AXES = (
     "variant", "backend", "collective", "dtype", "operation", "root", "placement", "caller", "call", "mode", "sync",
     "buffer", "buffers", "pages", "pattern", "neighbour", "topology",
@@ -81,6 +76,19 @@ class Pairs:
             found.setdefault((ends[0], ends[1]), []).append(value)
         return found
 
+    @property
+    def kind(self) -> str:
+        """What places are called."""
+        return "host" if self.several_hosts else "rank"
+
+    def speed(self, value: float) -> float:
+        """A value as something of which more is better; 0 stays 0."""
+        return value if self.by_rate or not value else 1 / value
+
+    def shown(self, speed: float) -> float:
+        """A speed as a value of these pairs."""
+        return speed if self.by_rate or not speed else 1 / speed
+
     def text(self, value: float) -> str:
         """A value with its unit."""
         return format_rate(value) if self.by_rate else format_duration(value)
@@ -134,13 +142,13 @@ def _best_pair(found: Pairs, ends: tuple[str, str], good: Sequence[int] = ()) ->
     """The fastest ranks of two places with each other, one of the good ones among them: a slow rank is not its host."""
     its = [pair for pair in found.values if {found.place(pair[0]), found.place(pair[1])} == set(ends)]
     its = [pair for pair in its if set(pair) & set(good)] or its
-    return max(sorted(its), key=lambda pair: _speed(found, found.values[pair])) if its else _ranks_of(found, ends)
+    return max(sorted(its), key=lambda pair: found.speed(found.values[pair])) if its else _ranks_of(found, ends)
 
 
 def findings(found: Pairs) -> list[str]:
     """Sentences that name the host, device or path that is slow."""
     if len(found.places) == 2 and found.values:
-        return [f"{found.title}: two {_kind(found)}s are one pair, which cannot tell whose fault a low figure would be"]
+        return [f"{found.title}: two {found.kind}s are one pair, which cannot tell whose fault a low figure would be"]
     said = _silent(found)
     doubt = suspicion(found)
     if doubt is not None:
@@ -153,8 +161,8 @@ def _bar(found: Pairs, doubt: Suspicion) -> tuple[float, str]:
 
     Alone everything may be faster; but a disturbance of the good ones acquits nobody.
     """
-    alone = _speed(found, found.best(found.again).get(doubt.good, 0.0))
-    reach = found.text(_shown(found, max(alone, doubt.best[doubt.good[0]])))
+    alone = found.speed(found.best(found.again).get(doubt.good, 0.0))
+    reach = found.text(found.shown(max(alone, doubt.best[doubt.good[0]])))
     return SLOW * max(alone, doubt.usual), f"{doubt.good[0]} and {doubt.good[1]} reach {reach}"
 
 
@@ -172,12 +180,12 @@ def _slow_places(found: Pairs, doubt: Suspicion) -> list[str]:
             if own == place and partner not in doubt.places
         }
         if not tried:
-            least = found.text(_shown(found, doubt.best[place]))
+            least = found.text(found.shown(doubt.best[place]))
             said.append(f"{name} looks slow: at best {least}; {_untried(found, place)}")
             continue
-        partner = max(tried, key=lambda one: _speed(found, tried[one]))
+        partner = max(tried, key=lambda one: found.speed(tried[one]))
         value = found.text(tried[partner])
-        if _speed(found, tried[partner]) < bar:
+        if found.speed(tried[partner]) < bar:
             where = f"{place}'s own link" if found.several_hosts else "its device and the slot that it is in"
             good = f"{value} with {partner}, which is known to be good, where {reached}"
             said.append(f"{name} is slow: {good}: look at {where}")
@@ -194,7 +202,7 @@ def _slow_paths(found: Pairs, doubt: Suspicion) -> list[str]:
         name, value = f"the path between {ends[0]} and {ends[1]}", again.get(ends)
         if value is None:
             said.append(f"{name} looks slow; {_untried(found, *ends)}")
-        elif _speed(found, value) < bar:
+        elif found.speed(value) < bar:
             said.append(f"{name} is slow: {found.text(value)}, where {reached}, and both are fast with others")
         else:
             said.append(f"{name} {_recovered(found)}: measured again {found.text(value)}")
@@ -235,12 +243,12 @@ def _slow_ranks(found: Pairs) -> list[str]:
     for (first, second), value in found.values.items():
         if value and found.hosts[first] != found.hosts[second]:
             for rank in (first, second):
-                best[rank] = max(_speed(found, value), best.get(rank, 0.0))
+                best[rank] = max(found.speed(value), best.get(rank, 0.0))
     said = []
     for rank, speed in best.items():
         beside = max((value for other, value in best.items() if found.hosts[other] == found.hosts[rank]), default=speed)
         if speed < SLOW * beside:
-            least, most = found.text(_shown(found, speed)), found.text(_shown(found, beside))
+            least, most = found.text(found.shown(speed)), found.text(found.shown(beside))
             said.append(
                 f"rank {rank} on {found.hosts[rank]} is slow: at best {least}, where another rank of that host "
                 f"reaches {most}: look at its device or core"
@@ -269,38 +277,6 @@ def largest(found: Sequence[Pairs], records: Iterable[Record]) -> tuple[Pairs, .
         if held is None or (record.requested_bytes or 0) > (first[held.case_id].requested_bytes or 0):
             best[series] = one
     return tuple(best.values())
-
-
-def lines(records: Sequence[Record]) -> list[str]:
-    """The tables of all pairs, and what was found; empty where the run has none."""
-    found = pairs_of(records)
-    said = [line for one in found for line in _table(one)]
-    for one in largest(found, records):
-        said += findings(one)
-    return said
-
-
-def write(records: Sequence[Record], folder: Path) -> list[Path]:
-    """Write the matrices of all pairs beside the results; the files."""
-    files = []
-    for one in pairs_of(records):
-        ranks = [str(rank) for rank in sorted(one.hosts)]
-        by_rank = {(str(a), str(b)): value for (a, b), value in one.values.items()}
-        files.append(_write(folder / f"pairs-{one.case_id}-ranks.csv", one, ranks, by_rank))
-        if one.several_hosts:
-            files.append(_write(folder / f"pairs-{one.case_id}-hosts.csv", one, one.places, one.by_place(one.values)))
-    return files
-
-
-def command(path: Path) -> int:
-    """Print the tables and findings of a results file or a run folder, and write the matrices beside it."""
-    records = read(path)
-    said = lines(records)
-    if not said:
-        raise UsageError(f'{path}: got no rows of pairs, expected the results of topologies = ["pairs"]; run one')
-    files = write(records, path if path.is_dir() else path.parent)
-    deliver("\n".join([*said, *(f"matrix: {file}" for file in files)]) + "\n")
-    return 0
 
 
 def _ranks(record: Record) -> tuple[Pair, bool] | None:
@@ -347,56 +323,3 @@ def _ranks_of(found: Pairs, ends: tuple[str, str]) -> Pair:
     """The first rank of each of two places."""
     first, second = (next(rank for rank in sorted(found.hosts) if found.place(rank) == end) for end in ends)
     return min(first, second), max(first, second)
-
-
-def _table(found: Pairs) -> list[str]:
-    values = found.by_place(found.values)
-    unit = "GB/s" if found.by_rate else "us"
-    apart = {ends: value for ends, value in values.items() if ends[0] != ends[1]} or values
-    middle = statistics.median(apart.values()) if apart else 0.0
-    doubt = suspicion(found)
-    usual = _speed(found, middle) if doubt is None else doubt.usual
-    slow = {ends for ends, value in apart.items() if value and _speed(found, value) < SLOW * usual}
-    than = f"{'below' if found.by_rate else 'above'} {found.text(_shown(found, SLOW * usual))}"
-    of = "the median pair" if doubt is None else f"the median of all {_kind(found)}s' best pairs"
-    head = f"pairs: {found.title}, {unit}; * is {than}, {SLOW} of the speed of {of}"
-    places = found.places
-    if len(places) > _WIDEST:
-        return [head, *(f"  {a} - {b}: {found.text(apart[a, b])} *" for a, b in sorted(slow))]
-    scale = 1e-9 if found.by_rate else 1e6
-    width = max(9, *(len(place) + 2 for place in places))
-    rows = [head, "  " + " " * width + "".join(place.rjust(width) for place in places)]
-    for number, row in enumerate(places):
-        cells = []
-        for other, column in enumerate(places):
-            ends = (row, column) if number <= other else (column, row)
-            value = values.get(ends)
-            mark = "*" if ends in slow else " "
-            cells.append(("-" if value is None else f"{value * scale:.4g}{mark}").rjust(width))
-        rows.append(f"  {row.ljust(width)}{''.join(cells)}")
-    return rows
-
-
-def _write(path: Path, found: Pairs, names: Sequence[str], values: Mapping[tuple[str, str], float]) -> Path:
-    corner = "busbw_GBps" if found.by_rate else "time_p50_s"
-    scale = 1e-9 if found.by_rate else 1.0
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([corner, *names])
-        for row in names:
-            cells = (values.get((row, column), values.get((column, row))) for column in names)
-            writer.writerow([row, *("" if value is None else repr(value * scale) for value in cells)])
-    return path
-
-
-def _kind(found: Pairs) -> str:
-    return "host" if found.several_hosts else "rank"
-
-
-def _speed(found: Pairs, value: float) -> float:
-    return value if found.by_rate or not value else 1 / value
-
-
-def _shown(found: Pairs, speed: float) -> float:
-    """A speed as a value of these pairs."""
-    return speed if found.by_rate or not speed else 1 / speed
