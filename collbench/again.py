@@ -5,9 +5,9 @@ from dataclasses import fields
 from typing import Any
 
 from collbench.plan import Case
-from collbench.readers.pairs import AGAIN, largest, pairs_of, to_measure_again
+from collbench.readers.pairs import largest, pairs_of, to_measure_again
 from collbench.record import Record
-from collbench.topology import Group, Round
+from collbench.topology import AGAIN, Group, Round
 
 _MOST = 32
 """More suspects than this are no suspects: the fabric is as it is."""

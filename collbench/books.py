@@ -69,7 +69,7 @@ class Books:
         self, job: Job, folder: "RunFolder", world: "World", plan: "Plan", *, variant: str = "", quiet: bool = False
     ) -> None:
         from collbench.clock import measure_clock
-        from collbench.provenance import collect_rank, summarise
+        from collbench.provenance import collect_rank, listed, summarise
         from collbench.runner import Place
         from collbench.topology import group_names
 
@@ -85,7 +85,7 @@ class Books:
         self.clock = max((clock for _, clock in ranks), key=lambda clock: clock.floor_s)
         self._ranks = summarise([facts for facts, _ in ranks])
         bindings = [str(facts["binding"]) for facts, _ in ranks]
-        self.place = Place(oversubscribed=_oversubscribed(world, bindings), binding=_joined(bindings))
+        self.place = Place(oversubscribed=_oversubscribed(world, bindings), binding=listed(bindings))
         if world.rank == 0:
             from collbench.table import Table, varying
 
@@ -276,10 +276,3 @@ def _oversubscribed(world: "World", bindings: list[str]) -> bool:
         if len(ranks) > len(set().union(*(expanded(bindings[rank]) for rank in ranks))):
             return True
     return False
-
-
-def _joined(bindings: list[str]) -> str:
-    """Return one text for all ranks' cores: by rank where they differ, once where they do not."""
-    if len(set(bindings)) == 1:
-        return bindings[0]
-    return ";".join(bindings) if len(bindings) <= 64 else ";".join(bindings[:64]) + ";..."

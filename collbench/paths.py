@@ -64,14 +64,14 @@ class Paths:
             self._idle = idle_rates(difference(before, self._read(wiring)))
         self.world.meet_quietly()
 
-    def before(self, group: World) -> Reading | None:
+    def before(self, point: Point) -> Reading | None:
         """Read the counters, on the rank that does so for its host."""
-        return self._read(self._look()) if _reads(group) else None
+        return self._read(self._look()) if _concerns(point) and _reads(point.group) else None
 
     def columns(self, point: Point, sampled: Sampled, before: Reading | None) -> dict[str, Any]:
         """Columns of the row, whole on the group's rank 0; collective over the group."""
         group = point.group
-        if group.size == 1:
+        if not _concerns(point):
             return {}
         mine = None
         if before is not None:
@@ -97,15 +97,19 @@ class Paths:
         return read(wiring.ports, wiring.interfaces)
 
 
+def _concerns(point: Point) -> bool:
+    """Whether anything goes where the hosts' counters see it: within a host what devices send does not."""
+    group = point.group
+    return group.size > 1 and not (point.backend.on_device and len(set(group.hosts)) == 1)
+
+
 def _reads(group: World) -> bool:
-    return group.size > 1 and group.hosts.index(group.hosts[group.rank]) == group.rank
+    return group.hosts.index(group.hosts[group.rank]) == group.rank
 
 
 def _columns(point: Point, sampled: Sampled, told: Sequence[_Told], world_hosts: Sequence[str]) -> dict[str, Any]:
     case, group = point.case, point.group
     across = len(told) > 1
-    if point.backend.on_device and not across:
-        return {}
     itemsize = DTYPES[case.dtype].itemsize if case.dtype else 1
     parts: Sequence[object] = group.hosts if across else group.ranks
     root = int(case.root) if case.root else 0

@@ -42,6 +42,7 @@ _SECRET_VALUE = re.compile(rf"://\S*@|-----BEGIN|\bbearer\s|\beyJ[\w-]+\.|{_SECR
 
 _NCCL_CONF = "/etc/nccl.conf"
 _LONGEST_VALUE = 1000
+_MOST_LISTED = 64
 _HASH_DIGITS = 12
 _NO_LIMIT = 2**62
 """Version 1 of the control groups says "no limit" with a number near 2^63."""
@@ -150,6 +151,13 @@ def compact(numbers: Iterable[int]) -> str:
         else:
             runs.append((number, number))
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def listed(words: Sequence[str]) -> str:
+    """One text for what each rank says: once where they agree, else by rank, and cut where there are many."""
+    if len(set(words)) < 2:
+        return words[0] if words else ""
+    return ";".join(words[:_MOST_LISTED]) + ";..." * (len(words) > _MOST_LISTED)
 
 
 def _folded(values: Sequence[object]) -> dict[str, object]:

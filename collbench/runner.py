@@ -26,11 +26,12 @@ from collbench.opened import Opened, on_rank
 from collbench.paths import Paths, merged
 from collbench.pattern import Pattern
 from collbench.plan import Case, Plan, spoken
+from collbench.provenance import listed
 from collbench.record import Record
 from collbench.row_parts import page_bytes, sizes, wrong
 from collbench.scenario import Scenario
 from collbench.timing import ALL_LATE, Sampled, sample
-from collbench.topology import Group, Round, rounds, unfit
+from collbench.topology import AGAIN, Group, Round, rounds, unfit
 from collbench.verdicts import expectation, verdict
 from collbench.verify import Check, check_case
 from collbench.watchdog import Watchdog
@@ -40,9 +41,6 @@ if TYPE_CHECKING:  # two dozen patterns, of use to NCCL alone
     from collbench.nccl_log import Choice
 
 T = TypeVar("T")
-
-_MOST_MEMBERS = 64
-"""Hosts that a row lists."""
 
 _NEIGHBOUR_S = 60.0
 """What a neighbour takes to start at the most (collbench.neighbour)."""
@@ -261,7 +259,7 @@ class Runner:
             self.watchdog.enter("neighbour", measure.timeout_s + _NEIGHBOUR_S, case.label, case.case_id)
             self._neighbours.want(case, group, backend)
             self.watchdog.enter("sample", measure.timeout_s, case.label, case.case_id)
-            fresh, before, counted = health(backend), noise.read(), self._paths.before(group)
+            fresh, before, counted = health(backend), noise.read(), self._paths.before(point)
             sampled = self._alone(
                 lambda: sample(
                     bound,
@@ -320,7 +318,7 @@ class Runner:
         if not backend.by_itself:
             return None
         self.watchdog.enter("sample", measure.timeout_s, point.case.label, point.case.case_id)
-        counted = self._paths.before(group)
+        counted = self._paths.before(point)
         found = self._alone(lambda: backend.measured(point.case, point.shape, measure))
         if found is None:
             return None
@@ -335,7 +333,7 @@ class Runner:
         return status, known | values, None
 
     def _choice(self, point: Point) -> "Choice | None":
-        return self.choices.get((spoken(point.case).case_id, point.name.removeprefix("again:")))
+        return self.choices.get((spoken(point.case).case_id, point.name.removeprefix(AGAIN)))
 
     def _fits(self, need: int) -> None:
         """Refuse a round whose buffers do not fit into the memory of a host, before anything is allocated."""
@@ -380,17 +378,10 @@ class Runner:
                 "ranks_per_host": max(Counter(hosts).values(), default=None),
                 "oversubscribed": self.place.oversubscribed,
                 "binding": self.place.binding,
-                "members": _members(hosts),
+                "members": listed(hosts) or None,
             }
             | sizes(case, len(group.ranks))
         )
-
-
-def _members(hosts: list[str]) -> str | None:
-    """The hosts of a group's ranks, once where they are all the same."""
-    if len(set(hosts)) < 2:
-        return hosts[0] if hosts else None
-    return ";".join(hosts[:_MOST_MEMBERS]) + ";..." * (len(hosts) > _MOST_MEMBERS)
 
 
 def _unmeasured(error: CollbenchError) -> Outcome:

@@ -30,6 +30,8 @@ class Group:
     ranks: tuple[int, ...]
 
 
+AGAIN = "again:"
+"""What the name of a group begins with that is measured once more, alone."""
 MOST_PAIRED = 64
 """Ranks, or else hosts, up to which every pair is measured: 63 rounds. Above, each has PARTNERS others."""
 PARTNERS = 8

@@ -1,6 +1,32 @@
 """What is put into ranks so that a fault strikes at the same place each time: a sitecustomize.py, and its parts."""
 
-INJECTION = """\
+ONCE_IMPORTED = """
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name != "%(module)s":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+        def exec_module(module):
+            execute(module)
+            changed(module)
+        spec.loader.exec_module = exec_module
+        return spec
+
+if int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "-1"))) in %(ranks)r:
+    sys.meta_path.insert(0, Finder())
+
+# This file stands before another of its name, perhaps: let that one do its work too.
+import importlib.machinery
+others = [folder for folder in sys.path if folder != str(Path(__file__).parent)]
+if spec := importlib.machinery.PathFinder.find_spec("sitecustomize", others):
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+"""
+"""The end of a sitecustomize.py: `changed(module)`, defined before it, gets %(module)s once imported, in %(ranks)r."""
+
+INJECTION = (
+    """\
 import ctypes, importlib.util, os, signal, subprocess, sys, threading, time
 from pathlib import Path
 
@@ -40,30 +66,13 @@ def count(module):
 def patch(module):
     %(patch)s
 
-class Finder:
-    def find_spec(self, name, path, target=None):
-        if name != "%(module)s":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        execute = spec.loader.exec_module
-        def exec_module(module):
-            execute(module)
-            if name == "collbench.runner":
-                count(module)
-            patch(module)
-        spec.loader.exec_module = exec_module
-        return spec
-
-if RANK in %(ranks)r:
-    sys.meta_path.insert(0, Finder())
-
-# This file stands before another of its name, perhaps: let that one do its work too.
-import importlib.machinery
-others = [folder for folder in sys.path if folder != str(Path(__file__).parent)]
-if spec := importlib.machinery.PathFinder.find_spec("sitecustomize", others):
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+def changed(module):
+    if module.__name__ == "collbench.runner":
+        count(module)
+    patch(module)
 """
+    + ONCE_IMPORTED
+)
 
 PATCHES = {
     "prepare": """

@@ -3,11 +3,16 @@
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import launching
+from collbench.record import Record
+from collbench.results import read
 
 SCRIPT = Path(__file__).parent / "hosts" / "hosts.sh"
 
@@ -50,3 +55,21 @@ def on_hosts(
         env={**more, **(env or {})},
         cwd=cwd,
     )
+
+
+def launch(
+    scenario: str, folder: Path, rates: Sequence[str], *, code: int = 0
+) -> tuple[list[Record], launching.CompletedRun]:
+    """Launch a scenario with one rank on each of as many hosts as there are rates: its rows, and what was printed."""
+    file, run = folder / "scenario.toml", folder / "run"
+    file.write_text(scenario)
+    words = f"{sys.executable} -m collbench launch {file} -n {len(rates)} -o {run}"
+    done = on_hosts(rates, f'{words} --launcher-args "{launcher_args()}"', timeout=150).expect(code)
+    return read(run), done
+
+
+MARKS = [
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(problem() is not None, reason=f"no hosts: {problem()}"),
+]
+"""Of every test module that needs such hosts."""

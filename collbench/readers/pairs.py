@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from collbench.errors import UsageError
 from collbench.record import Record
+from collbench.topology import AGAIN
 from collbench.units import format_duration, format_rate, format_size
 
-AGAIN = "again:"
 SLOW = 0.85
 """A host or pair is suspect below this share of what it is held against."""
 

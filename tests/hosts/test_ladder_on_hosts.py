@@ -3,19 +3,12 @@
 How much each step loses there is not for a gate: three ranks on two shared cores.
 """
 
-import sys
 from pathlib import Path
-
-import pytest
 
 import shaped_hosts
 from collbench.readers.ladder import ladders
-from collbench.results import read
 
-pytestmark = [
-    pytest.mark.timeout(180),
-    pytest.mark.skipif(shaped_hosts.problem() is not None, reason=f"no hosts: {shaped_hosts.problem()}"),
-]
+pytestmark = shaped_hosts.MARKS
 
 SCENARIO = """
 schema = 1
@@ -32,12 +25,7 @@ sizes = ["1 MiB"]
 
 
 def test_the_step_to_all_ranks_loses_most_where_a_third_host_has_a_slow_link(tmp_path: Path) -> None:
-    scenario, run = tmp_path / "ladder.toml", tmp_path / "run"
-    scenario.write_text(SCENARIO)
-    command = f"{sys.executable} -m collbench launch {scenario} -n 3 -o {run}"
-    command += f' --launcher-args "{shaped_hosts.launcher_args()}"'
-    done = shaped_hosts.on_hosts(["400mbit", "400mbit", "25mbit"], command, timeout=150).expect(0)
-    rows = read(run)
+    rows, done = shaped_hosts.launch(SCENARIO, tmp_path, ["400mbit", "400mbit", "25mbit"])
     pairs = [row for row in rows if row.topology == "two_hosts"]
     assert {(row.group, row.ranks, row.hosts) for row in pairs} == {("cb1+cb2", 2, 2)}
     assert {(row.ranks, row.hosts) for row in rows if row.topology == "world"} == {(3, 3)}

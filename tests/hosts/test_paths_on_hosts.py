@@ -3,20 +3,13 @@
 The rates themselves are judged by scripts/link_rates; two ranks on two shared cores are not for a gate.
 """
 
-import sys
 from pathlib import Path
 
 import pytest
 
-import launching
 import shaped_hosts
-from collbench.record import Record
-from collbench.results import read
 
-pytestmark = [
-    pytest.mark.timeout(180),
-    pytest.mark.skipif(shaped_hosts.problem() is not None, reason=f"no hosts: {shaped_hosts.problem()}"),
-]
+pytestmark = shaped_hosts.MARKS
 
 SCENARIO = """
 schema = 1
@@ -35,20 +28,10 @@ sizes = ["8 B", "4 MiB"]
 """
 
 
-def launch(
-    tmp_path: Path, rates: list[str], *, more: str = "", expect: str = "", code: int = 0
-) -> tuple[list[Record], launching.CompletedRun]:
-    scenario = tmp_path / "link.toml"
-    scenario.write_text(SCENARIO.format(more=more, expect=expect))
-    run = tmp_path / "run"
-    words = f"launch {scenario} -n {len(rates)} -o {run}"
-    command = f'{sys.executable} -m collbench {words} --launcher-args "{shaped_hosts.launcher_args()}"'
-    done = shaped_hosts.on_hosts(rates, command, timeout=120).expect(code)
-    return read(run), done
-
-
 def test_the_path_and_its_limit_are_named_and_an_expectation_is_held_against_it(tmp_path: Path) -> None:
-    rows, done = launch(tmp_path, ["400mbit", "200mbit"], expect='[expect]\ntransport = "rdma"', code=5)
+    rows, done = shaped_hosts.launch(
+        SCENARIO.format(more="", expect='[expect]\ntransport = "rdma"'), tmp_path, ["400mbit", "200mbit"], code=5
+    )
     assert [row.status for row in rows] == ["ok"] * 4
     for row in rows:
         assert (row.hosts, row.ranks, row.transport_source) == (2, 2, "counters")
@@ -83,6 +66,6 @@ def test_the_path_and_its_limit_are_named_and_an_expectation_is_held_against_it(
 
 def test_what_the_scenario_says_of_the_link_is_taken(tmp_path: Path) -> None:
     more, expect = 'link_rate = "800 Mbit/s"', '[expect]\ntransport = "tcp"'
-    rows, _ = launch(tmp_path, ["400mbit", "400mbit"], more=more, expect=expect)
+    rows, _ = shaped_hosts.launch(SCENARIO.format(more=more, expect=expect), tmp_path, ["400mbit", "400mbit"])
     limits = [row.limit_GBps for row in rows if row.transport == "tcp:eth0"]
     assert limits == [pytest.approx(0.1 * 1448 / 1538)] * 2

@@ -12,6 +12,7 @@ import pytest
 import launching
 from collbench.record import Record
 from collbench.results import read
+from fault_injection import ONCE_IMPORTED
 
 TREE = Path(__file__).parents[2]
 FIGURE_S, PLAIN_S = 0.002, 0.02
@@ -37,11 +38,12 @@ syncs = {syncs}
 sizes = ["8 B"]
 """
 
-_LATE = """\
+_LATE = (
+    """\
 import importlib.util, os, sys, time
 from pathlib import Path
 
-def patch(module):
+def changed(module):
     # The delay is the last thing that a meeting does: the rank enters the operation so much later.
     import numba
     from collbench.backends.base import Call
@@ -65,28 +67,9 @@ def patch(module):
     calls, step = module.meeting_calls, module.meeting_step
     module.meeting_calls = lambda *given: [*calls(*given), Call(busy.address, (%(delay)d,))]
     module.meeting_step = lambda *given: then_busy(step(*given))
-
-class Finder:
-    def find_spec(self, name, path, target=None):
-        if name != "collbench.backends.mpi":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        execute = spec.loader.exec_module
-        def exec_module(module):
-            execute(module)
-            patch(module)
-        spec.loader.exec_module = exec_module
-        return spec
-
-if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "")) == "%(rank)d":
-    sys.meta_path.insert(0, Finder())
-
-import importlib.machinery
-others = [folder for folder in sys.path if folder != str(Path(__file__).parent)]
-if spec := importlib.machinery.PathFinder.find_spec("sitecustomize", others):
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
 """
+    + ONCE_IMPORTED
+)
 
 _IN_A_TIME_OF_ITS_OWN = """
 if [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ]; then exec unshare -T --monotonic 5 --boottime 5 "$@"; fi
@@ -98,7 +81,8 @@ def late(folder: Path, rank: int, delay_s: float) -> dict[str, str]:
     """The environment in which one rank is late for every operation."""
     injection = folder / "injection"
     injection.mkdir()
-    (injection / "sitecustomize.py").write_text(_LATE % {"rank": rank, "delay": round(delay_s * 1e9)})
+    words = {"module": "collbench.backends.mpi", "ranks": (rank,), "delay": round(delay_s * 1e9)}
+    (injection / "sitecustomize.py").write_text(_LATE % words)
     return {"PYTHONPATH": f"{injection}:{TREE}"}
 
 
