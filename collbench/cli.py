@@ -11,6 +11,7 @@ from typing import NoReturn
 from collbench import __version__
 from collbench.errors import CollbenchError, UsageError
 from collbench.output import complain, deliver, mend_streams
+from collbench.planning import arguments as planning
 
 _MOST = 1_000_000
 """Above any number of ranks, launches or seconds that somebody means."""
@@ -164,7 +165,8 @@ def _parser() -> argparse.ArgumentParser:
     forecast = commands.add_parser(
         "forecast", help="plan: does it fit, how long is a step, where does the fabric stop paying", allow_abbrev=False
     )
-    _forecast_arguments(forecast)
+    planning.add(forecast, _positive)
+    forecast.set_defaults(function=_forecast)
 
     schema = commands.add_parser("schema", help="print the JSON Schema of scenario files", allow_abbrev=False)
     schema.add_argument("--columns", action="store_true", help="print the columns of results.csv instead, as Markdown")
@@ -193,35 +195,6 @@ def _compare_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(function=_compare)
 
 
-def _forecast_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workload", default="", help="path of a workload file, or the name of a shipped one")
-    parser.add_argument("--fabric", type=Path, metavar="FILE", help="a fabric that is described, not measured")
-    parser.add_argument("--devices", type=_counts, default=(), metavar="N,N", help="counts of devices, all together")
-    parser.add_argument("--hosts", type=_counts, default=(), metavar="N,N", help="counts of hosts (default: fewest)")
-    parser.add_argument("--batch", type=_positive, help="samples of a step on each device")
-    parser.add_argument("--global-batch", type=_positive, help="or on all devices together")
-    parser.add_argument(
-        "--compute", action="append", default=[], metavar="BATCH=TIME", help="a device's computation: 32=80ms"
-    )
-    parser.add_argument("--overlap", choices=("none", "full", "buckets"), default="")
-    parser.add_argument("--bucketing", choices=("ddp", "horovod", "layers", "none"), default="")
-    parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), default="", help="of the gradients")
-    parser.add_argument("--zero", type=int, choices=range(4), help="ZeRO stage (3: as FSDP)")
-    parser.add_argument("--memory", action="store_true", help="say on how many devices it fits")
-    parser.add_argument("--device", default="", help="a GPU or vGPU profile: A100-80GB, A40-24C")
-    parser.add_argument("--device-memory", default="", metavar="SIZE", help='or its memory: "80 GiB"')
-    parser.add_argument("--driver-keeps", default="", metavar="SIZE", help="what of it no process gets")
-    parser.add_argument("--optimizer", choices=("sgd", "momentum", "adam", "adamw"), default="adamw")
-    parser.add_argument("--precision", choices=("mixed", "fp32", "bf16"), default="mixed")
-    parser.add_argument("--activations", default="", metavar="SIZE", help="of each device, measured")
-    parser.add_argument("--large", action="store_true", help="closed forms for 8 to 4096 devices")
-    parser.add_argument("--size", default="", help="of the all_reduce of --large (default: the gradients, or 100 MB)")
-    parser.add_argument("--reference", default="", help="published systems beside it: mlperf-v1.1-resnet50")
-    parser.add_argument("--format", choices=("text", "csv", "json"), default="text")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw it: FILE.png, .svg or .pdf")
-    parser.set_defaults(function=_forecast)
-
-
 def _run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenario", nargs="?", help="path of a scenario file, or the name of a shipped one")
     where = parser.add_mutually_exclusive_group()
@@ -245,10 +218,6 @@ def _count(text: str) -> int:
     if len(text) > len(str(_MOST)) or int(text) > _MOST:
         raise argparse.ArgumentTypeError(f"got {text}, expected at most {_MOST}")
     return int(text)
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    return tuple(_positive(part.strip()) for part in text.split(","))
 
 
 def _scenario_of(options: argparse.Namespace) -> str:
@@ -371,8 +340,8 @@ def _compare(options: argparse.Namespace) -> int:
 def _forecast(options: argparse.Namespace) -> int:
     from collbench.planning.command import PlanOptions, command
 
-    given = dict(vars(options), compute=tuple(options.compute), form=options.format)
-    return command(PlanOptions(**{key: given[key] for key in PlanOptions.__dataclass_fields__}))
+    given = dict(vars(options), compute=tuple(options.compute))
+    return command(PlanOptions(**{name: given[name] for name in PlanOptions.__dataclass_fields__}))
 
 
 def _baseline_add(options: argparse.Namespace) -> int:

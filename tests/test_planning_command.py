@@ -12,6 +12,7 @@ from collbench.cli import main
 from collbench.errors import UsageError
 from collbench.planning import tables
 from collbench.planning.command import PlanOptions, answers, command
+from collbench.planning.costs import Range
 from collbench.planning.tables import Column, Table
 
 FABRIC = """
@@ -134,6 +135,13 @@ def test_pictures(described: Path, tmp_path: Path) -> None:
 def test_tables_write_what_is_unknown_as_nothing() -> None:
     columns = [Column("a", "a"), Column("b_s", "b", tables.duration), Column("c", "c")]
     table = Table("t", "title", columns, [{"a": 1, "b_s": None}, {"a": 22, "b_s": 0.5, "c": None}], ["note"])
-    assert tables.written([table], "text") == "# title\n a       b\n 1       -\n22  500 ms\n# note\n"
+    assert tables.written([table], "text") == "# title\n a       b\n 1       -\n22  500 ms\n# - note\n"
     assert tables.written([table], "csv") == "table,a,b_s,c\nt,1,,\nt,22,0.5,\n"
     assert json.loads(tables.written([table], "json"))["tables"][0]["rows"][0] == {"a": 1, "b_s": None, "c": None}
+
+
+def test_an_estimate_is_one_column_to_read() -> None:
+    columns = tables.ranged("step", "s", "step", tables.duration)
+    table = Table("t", "title", columns, [tables.spread("step", "s", Range(0.9, 1.0, 1.1))])
+    assert tables.written([table], "text") == "# title\n                 step\n1 s (900 ms to 1.1 s)\n"
+    assert tables.written([table], "csv") == "table,step_s,step_low_s,step_high_s\nt,1.0,0.9,1.1\n"

@@ -209,7 +209,7 @@ def test_where_more_devices_stop_paying() -> None:
     assert limits([at(1, 100)]) == ""
     assert limits([at(1, 100), at(2, 190), at(4, 370)]).startswith("up to 4 devices each new one brings more than half")
     assert limits([at(1, 100), at(2, 190), at(4, 250)]).startswith("from 2 devices to 4 each new device brings 32%")
-    assert (
-        limits([at(1, 100), at(2, 190), at(4, 180)]) == "no gain from 2 devices to 4: links is the largest term there"
-    )
+    assert limits([at(1, 100), at(2, 190), at(4, 180)]) == "no gain from 2 devices to 4; what costs most there: links"
     assert "from 2 devices to 4" in limits([at(2, 190), at(2, 150), at(4, 250)])
+    lost = replace(at(4, 180), limit="computation", rest="links between hosts")
+    assert limits([at(2, 190), lost]).endswith("what costs most there: links between hosts")

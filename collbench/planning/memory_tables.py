@@ -26,7 +26,7 @@ def need(
     for stage in stages:
         one = memory.Recipe(recipe.optimizer, recipe.precision, stage, recipe.activations_bytes)
         smallest = memory.smallest(parameters, one, available.left)
-        counts = [-(-count // parts) for count in devices] or [smallest or memory.MOST_DEVICES]
+        counts = [-(-count // parts) for count in devices] or [smallest or (memory.MOST_DEVICES if stage else 1)]
         for count in counts:
             held = memory.need(parameters, one, count)
             rows.append(
@@ -99,7 +99,7 @@ def traffic(workload: Workload, recipe: memory.Recipe, held: Table, fabric: Fabr
         Column("sent_bytes", "each sends", tables.size),
         Column("time_s", "time, unhidden", tables.duration),
     ]
-    notes = [] if rows else ["nothing travels: it fits on one device, or on none of those"]
+    notes = [] if rows else ["no gradient or weight travels: each stage fits without dividing anything, or nowhere"]
     return Table("traffic", f"{workload.title}: what travels in a step where it fits", columns, rows, notes)
 
 

@@ -16,6 +16,7 @@ Price = Callable[[str, int], Split]
 """What a collective of so many bytes costs the devices that reduce gradients together."""
 
 _PROBE_BYTES = 8
+_COMPUTATION = "computation"
 _HALF = 0.5
 _MATTERS = 0.005
 """Below half a percent of the step a term is not worth a name."""
@@ -80,8 +81,8 @@ def forecast(workload: Workload, fabric: Fabric, devices: int, hosts: int, batch
     exposed = Range(*(max(0.0, end - compute) for end in ends))
     rate = Range(samples / step.high, samples / step.middle, samples / step.low)
     slow = _slowest(communication, _latency(workload, price, gradients, layers))
-    limit, rest = ("computation", slow) if exposed.middle <= compute else (slow, "computation")
-    if rest != "computation" and exposed.middle < _MATTERS * step.middle:
+    limit, rest = (_COMPUTATION, slow) if exposed.middle <= compute else (slow, _COMPUTATION)
+    if rest != _COMPUTATION and exposed.middle < _MATTERS * step.middle:
         rest = ""
     return Step(devices, hosts, batch, samples, compute, communication, exposed, step, rate, limit, rest)
 
@@ -193,6 +194,11 @@ def _slowest(found: Split, latency: float | None) -> str:
     return tier if latency is None else f"{tier} ({'latency' if latency > 0.5 else 'bandwidth'})"
 
 
+def _cost(step: Step) -> str:
+    """Name what a step loses most to: the computation only where nothing else is worth a name."""
+    return step.rest if step.limit == _COMPUTATION and step.rest else step.limit
+
+
 def limits(steps: Sequence[Step]) -> str:
     """Say where more devices stop paying: one sentence, empty where that cannot be known."""
     best: dict[int, tuple[float, Step]] = {}
@@ -204,11 +210,11 @@ def limits(steps: Sequence[Step]) -> str:
         (slow, _), (fast, step) = best[fewer], best[more]
         gain = (fast / slow - 1) / (more / fewer - 1)
         if gain <= 0:
-            return f"no gain from {fewer} devices to {more}: {step.limit} is the largest term there"
+            return f"no gain from {fewer} devices to {more}; what costs most there: {_cost(step)}"
         if gain < _HALF:
             return (
                 f"from {fewer} devices to {more} each new device brings {gain:.0%} of what one brought before: "
-                f"less than half; {step.limit} is the largest term there"
+                f"less than half; what costs most there: {_cost(step)}"
             )
     if len(counts) < 2:
         return ""

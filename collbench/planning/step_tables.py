@@ -142,6 +142,7 @@ def _assumed(workload: Workload, found: list[Step]) -> list[str]:
     lines += [
         "computation is as long on every device and every step, and communication takes no time from it (a GPU's "
         "collectives do occupy some of its processors)",
+        "low and high take all costs at their bounds together",
         "efficiency: samples a second and device over those of the first row "
         f"({base.devices} device{'s' * (base.devices > 1)}, batch {base.batch})",
     ]

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +11,20 @@ from typing import Any
 from collbench.planning.costs import Range
 from collbench.units import about, format_duration, format_rate
 
-FORMATS = ("text", "csv", "json")
+_WIDTH = 120
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: `name` carries the unit for CSV and JSON, `title` is what a reader sees above `text` of the value."""
+    """A column: `name` carries the unit for CSV and JSON, `title` is what a reader sees above `text` of the value.
+
+    A column without a title is only for CSV and JSON; `bounds` are the two columns that text shows beside this one.
+    """
 
     name: str
     title: str
     text: Callable[[Any], str] = str
+    bounds: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -76,13 +81,10 @@ def spread(name: str, unit: str, value: Range | None) -> dict[str, float | None]
 
 
 def ranged(name: str, unit: str, title: str, text: Callable[[Any], str]) -> list[Column]:
-    """Return the columns of what `spread` writes."""
+    """Return the columns of what `spread` writes: one to read, with its bounds behind it."""
     ending = f"_{unit}" if unit else ""
-    return [
-        Column(f"{name}_low{ending}", f"{title} low", text),
-        Column(f"{name}{ending}", title, text),
-        Column(f"{name}_high{ending}", "high", text),
-    ]
+    low, high = f"{name}_low{ending}", f"{name}_high{ending}"
+    return [Column(f"{name}{ending}", title, text, (low, high)), Column(low, ""), Column(high, "")]
 
 
 def written(tables: Sequence[Table], form: str) -> str:
@@ -114,9 +116,9 @@ def _text(table: Table) -> str:
     columns = [
         column
         for column in table.columns
-        if any(row.get(column.name) not in (None, "") for row in table.rows) or column is table.columns[0]
+        if column.title and any(row.get(column.name) not in (None, "") for row in table.rows)
     ]
-    cells = [[_cell(row.get(column.name), column) for column in columns] for row in table.rows]
+    cells = [[_cell(row, column) for column in columns] for row in table.rows]
     lines = [f"# {table.title}"]
     if cells:
         widths = [max(len(column.title), *(len(row[index]) for row in cells)) for index, column in enumerate(columns)]
@@ -127,11 +129,18 @@ def _text(table: Table) -> str:
                 for cell, width, word in zip(row, widths, words, strict=True)
             )
             lines.append("  ".join(parts).rstrip())
-    lines += [f"# {note}" for note in table.notes]
+    for note in table.notes:
+        lines += textwrap.wrap(note, _WIDTH, initial_indent="# - ", subsequent_indent="#   ", break_on_hyphens=False)
     return "\n".join(lines) + "\n"
 
 
-def _cell(value: Any, column: Column) -> str:
+def _cell(row: Mapping[str, Any], column: Column) -> str:
+    value = row.get(column.name)
     if value is None:
         return "-"
-    return value if isinstance(value, str) else column.text(value)
+    if isinstance(value, str):
+        return value
+    low, high = (None, None) if column.bounds is None else (row.get(bound) for bound in column.bounds)
+    if low is None or high is None or low == high:
+        return column.text(value)
+    return f"{column.text(value)} ({column.text(low)} to {column.text(high)})"

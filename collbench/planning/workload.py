@@ -304,9 +304,11 @@ def described(workload: Workload) -> list[str]:
         lines.append(f"ZeRO stage {workload.zero}: reduce_scatter and all_gather in place of all_reduce")
     lines += [
         f"{one.parallel} parallel: {one.times} {one.collective} a step among {one.ranks} devices, "
-        f"{format_size(one.bytes_per_sample)} for each of the {workload.samples} of a batch"
+        f"{format_size(one.bytes_per_sample)} for each of the {workload.samples} of a batch; the layers wait for them"
         for one in workload.exchanges
     ]
+    if workload.tensor_ranks > 1:
+        lines.append(f"every tensor is divided by {workload.tensor_ranks} (the few that are kept whole are small)")
     return lines
 
 
