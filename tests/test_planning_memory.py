@@ -108,5 +108,7 @@ def test_every_profile_holds_about_what_its_name_says() -> None:
 def test_an_unknown_device() -> None:
     with pytest.raises(UsageError, match=r"A100D-81C.*did you mean A100D-8"):
         memory.device("A100D-81C")
+    with pytest.raises(UsageError, match=r"did you mean A100-80GB or A100-40GB or A100-40C\?"):
+        memory.device("A100")
     with pytest.raises(UsageError, match="--device-memory SIZE"):
         memory.device("my board")

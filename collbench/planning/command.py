@@ -116,12 +116,12 @@ def _workload(options: PlanOptions) -> Workload:
 
 
 def _recipe(options: PlanOptions) -> memory.Recipe:
-    activations = memory.given("--activations", options.activations) if options.activations else None
+    activations = memory.given("--activations", options.activations, 0) if options.activations else None
     return memory.Recipe(options.optimizer, options.precision, options.zero or 0, activations)
 
 
 def _available(options: PlanOptions) -> memory.Available:
-    keeps = memory.given("--driver-keeps", options.driver_keeps) if options.driver_keeps else None
+    keeps = memory.given("--driver-keeps", options.driver_keeps, 0) if options.driver_keeps else None
     if bool(options.device) == bool(options.device_memory):
         got = "both" if options.device else "neither"
         raise UsageError(

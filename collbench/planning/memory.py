@@ -149,20 +149,27 @@ def device(name: str) -> Device:
     by_name = {known.upper(): one for known, one in devices().items()}
     if plain in by_name:
         return by_name[plain]
-    near = difflib.get_close_matches(plain, by_name, n=1)
-    remedy = f"did you mean {by_name[near[0]].name}?" if near else "give its memory as --device-memory SIZE"
+    near = [known for known in by_name if known.startswith(f"{plain}-")][:3] or difflib.get_close_matches(
+        plain, by_name, 1
+    )
+    remedy = "give its memory as --device-memory SIZE"
+    if near:
+        remedy = f"did you mean {' or '.join(by_name[known].name for known in near)}?"
     raise UsageError(
         f"--device: got {shown(name)}, expected a known GPU or vGPU profile such as "
         f"A100-80GB, H100-80GB, A40-24C, L40S-48C; {remedy}"
     )
 
 
-def given(option: str, text: str) -> int:
+def given(option: str, text: str, least: int = 1) -> int:
     """Return the bytes that an option gives as a size."""
     try:
-        return parse_size(text)
+        size = parse_size(text)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from None
+    if size < least:
+        raise UsageError(f"{option}: got {shown(text)}, expected at least {least} B; give more")
+    return size
 
 
 @dataclass(frozen=True)
