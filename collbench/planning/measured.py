@@ -33,7 +33,7 @@ def fabric(
 ) -> Fabric:
     """Return the fabric of what was measured.
 
-    `whole` is of groups of all ranks (the topology `world`), `vm` of groups of one host (`host`), `rails` of groups with
+    `whole` is of groups of all ranks (topology `world`), `vm` of groups of one host (`host`), `rails` of groups with
     a rank of each host, `at_once` of them at the same time (`rail`). What the answers are marked with, and that bounds
     are missing, stands in the fabric's assumptions once it was asked.
     """
