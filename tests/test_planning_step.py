@@ -190,7 +190,8 @@ def test_table_of_layouts() -> None:
 
 
 def test_a_global_batch_is_divided() -> None:
-    _, steps = step_tables.table(THREE, FABRIC, Asked((2, 4), (), global_batch=20))
+    table, steps = step_tables.table(THREE, FABRIC, Asked((2, 4), (), global_batch=20))
+    assert any("computation loses at a smaller batch" in note for note in table.notes)
     assert [(one.batch, one.compute_s) for one in steps] == [(10, 90e-3), (5, 50e-3)]
     with pytest.raises(UsageError, match=r"batch of 20 .*known"):
         step_tables.table(THREE, FABRIC, Asked((1, 2), (), global_batch=20))

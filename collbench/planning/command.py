@@ -130,6 +130,8 @@ def _available(options: PlanOptions) -> memory.Available:
         )
     if options.device:
         one = memory.device(options.device)
-        return memory.Available(one.memory_bytes, keeps, f"{one.name} ({one.kind}, {one.on}; {one.source})")
+        return memory.Available(
+            one.memory_bytes, keeps, f"{one.name} ({one.kind}, {one.on}; {one.source})", memory.caution(one)
+        )
     size = memory.given("--device-memory", options.device_memory)
     return memory.Available(size, keeps, f"a device of {tables.size(size)}")

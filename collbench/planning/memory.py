@@ -132,6 +132,25 @@ def traffic(parameters: int, recipe: Recipe, devices: int) -> list[Traffic]:
     return [forward, backward, *found]
 
 
+def caution(one: Device) -> str:
+    """Return what a vGPU profile costs besides memory; empty for a whole GPU.
+
+    Peer-to-peer by NVIDIA's documentation of vGPU for compute (Peer-to-Peer CUDA Transfers): over NVLink alone, between
+    time-sliced vGPUs of one VM that hold the whole frame buffer.
+    """
+    if not one.kind.startswith("vgpu"):
+        return ""
+    sliced = one.kind == "vgpu time-sliced"
+    largest = max(other.memory_bytes for other in devices().values() if (other.on, other.kind) == (one.on, one.kind))
+    if sliced and one.memory_bytes == largest:
+        return ""
+    shares = "it shares the GPU's processors with its neighbours" if sliced else "it has a part of the GPU's processors"
+    return (
+        f"{one.name} reaches no other vGPU directly (no peer-to-peer), so collectives in the VM go through host memory, "
+        f"and {shares}: measure its links and its computation, not those of a whole GPU"
+    )
+
+
 @cache
 def devices() -> Mapping[str, Device]:
     """Return the devices and vGPU profiles that are known, by name."""
@@ -179,6 +198,7 @@ class Available:
     memory_bytes: int
     keeps_bytes: int | None
     name: str
+    caution: str = ""
 
     @property
     def left(self) -> int:
