@@ -27,8 +27,6 @@ _MIB = 2**20
 _STATES: Mapping[str, int] = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
 """Values that an optimizer keeps for each parameter."""
 
-OPTIMIZERS = tuple(_STATES)
-PRECISIONS = ("mixed", "fp32", "bf16")
 _ITEM: Mapping[str, int] = {"mixed": 2, "fp32": 4, "bf16": 2}
 
 
@@ -146,7 +144,7 @@ def caution(one: Device) -> str:
         return ""
     shares = "it shares the GPU's processors with its neighbours" if sliced else "it has a part of the GPU's processors"
     return (
-        f"{one.name} reaches no other vGPU directly (no peer-to-peer), so collectives in the VM go through host memory, "
+        f"{one.name} reaches no other vGPU directly (no peer-to-peer): collectives in the VM go through host memory, "
         f"and {shares}: measure its links and its computation, not those of a whole GPU"
     )
 
