@@ -11,6 +11,7 @@ from typing import NoReturn
 from collbench import __version__
 from collbench.errors import CollbenchError, UsageError
 from collbench.output import complain, deliver, mend_streams
+from collbench.planning import arguments as planning
 
 _MOST = 1_000_000
 """Above any number of ranks, launches or seconds that somebody means."""
@@ -160,6 +161,12 @@ def _parser() -> argparse.ArgumentParser:
     add.add_argument("--to", type=Path, metavar="FOLDER", help="where baselines are (default: results/baselines)")
     add.add_argument("--commit", help="what the run measured (default: the commit of this repository)")
     add.set_defaults(function=_baseline_add)
+
+    forecast = commands.add_parser(
+        "forecast", help="plan: does it fit, how long is a step, where does the fabric stop paying", allow_abbrev=False
+    )
+    planning.add(forecast, _positive)
+    forecast.set_defaults(function=_forecast)
 
     schema = commands.add_parser("schema", help="print the JSON Schema of scenario files", allow_abbrev=False)
     schema.add_argument("--columns", action="store_true", help="print the columns of results.csv instead, as Markdown")
@@ -328,6 +335,13 @@ def _compare(options: argparse.Namespace) -> int:
             baselines=options.baselines,
         )
     )
+
+
+def _forecast(options: argparse.Namespace) -> int:
+    from collbench.planning.command import PlanOptions, command
+
+    given = dict(vars(options), compute=tuple(options.compute))
+    return command(PlanOptions(**{name: given[name] for name in PlanOptions.__dataclass_fields__}))
 
 
 def _baseline_add(options: argparse.Namespace) -> int:

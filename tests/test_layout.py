@@ -20,7 +20,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PROJECT["tool"]["setuptools"]
 
 # What start-up cannot afford on thousands of ranks, or a machine without it cannot import.
-HEAVY = {"cupy", "mpi4py", "numba", "numpy", "pandas", "polars", "pyarrow", "pydantic"}
+HEAVY = {"cupy", "matplotlib", "mpi4py", "numba", "numpy", "pandas", "polars", "pyarrow", "pydantic", "scipy"}
 
 KERNEL_MODULES = sorted(path.stem for path in (ROOT / "kernels").glob("*.py"))
 
@@ -111,6 +111,9 @@ def test_wheel_holds_the_package_and_nothing_else(tmp_path: Path) -> None:
     held = set(zipfile.ZipFile(wheel).namelist())
 
     expected = {str(path.relative_to(ROOT)) for path in (ROOT / "collbench").rglob("*.py")}
+    planning = ROOT / "collbench" / "planning"
+    data = [path for pattern in ("*.csv", "references/*.toml", "workloads/*.toml") for path in planning.glob(pattern)]
+    expected |= {str(path.relative_to(ROOT)) for path in data}
     for name, patterns in (("kernels", ("*.py", "*.cu")), ("scenarios", ("*.toml",))):
         expected |= {f"collbench/{name}/{path.name}" for pattern in patterns for path in (ROOT / name).glob(pattern)}
     assert {name for name in held if ".dist-info/" not in name} == expected | {"collbench/py.typed"}

@@ -1,0 +1,74 @@
+"""Large scale on paper: the hierarchical closed forms from 8 to 4,096 devices, tier by tier."""
+
+from collections.abc import Sequence
+
+from collbench.errors import CollbenchError, UsageError
+from collbench.planning import tables
+from collbench.planning.fabric import Fabric, Layout
+from collbench.planning.tables import Column
+
+DEVICES = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+
+_INSIDE = ("reduce_scatter", "all_gather")
+
+
+def layout(fabric: Fabric, devices: int) -> Layout:
+    """Return as few hosts as hold the devices; UsageError where they would not be full."""
+    on_host = min(devices, fabric.devices_per_host)
+    if devices % on_host:
+        raise UsageError(
+            f"--devices: got {devices}, expected a multiple of the {on_host} devices of a host; give one such as "
+            f"{devices // on_host * on_host}"
+        )
+    return Layout(devices, devices // on_host)
+
+
+def table(fabric: Fabric, size_bytes: int, devices: Sequence[int] = DEVICES) -> tables.Table:
+    """Return what an all_reduce of a size costs, and where."""
+    columns = [
+        Column("devices", "devices", tables.grouped),
+        Column("hosts", "hosts", tables.grouped),
+        Column("reduce_scatter_vm_s", "reduce_scatter", tables.duration),
+        Column("all_reduce_across_s", "all_reduce across", tables.duration),
+        Column("all_gather_vm_s", "all_gather", tables.duration),
+        *tables.ranged("all_reduce", "s", "all_reduce", tables.duration),
+        Column("algbw_bytes_per_s", "algbw", tables.rate),
+        Column("busbw_bytes_per_s", "busbw", tables.rate),
+        Column("first_byte_s", "of 8 B", tables.duration),
+    ]
+    rows = []
+    for count in devices:
+        where = layout(fabric, count)
+        split = fabric.cost("all_reduce", size_bytes, where)
+        total, parted = split.total, fabric.whole is None and where.hosts > 1
+        scatter, gather = (_inside(fabric, name, size_bytes, where) if parted else None for name in _INSIDE)
+        rows.append(
+            {
+                "devices": count,
+                "hosts": where.hosts,
+                "reduce_scatter_vm_s": scatter,
+                "all_reduce_across_s": split.across.middle if parted else None,
+                "all_gather_vm_s": gather,
+                **tables.spread("all_reduce", "s", total),
+                "algbw_bytes_per_s": size_bytes / total.middle if total.middle else None,
+                "busbw_bytes_per_s": 2 * (count - 1) / count * size_bytes / total.middle if total.middle else None,
+                "first_byte_s": _smallest(fabric, where),
+            }
+        )
+    notes = [
+        *fabric.assumptions,
+        f"as few hosts as hold the devices, {fabric.devices_per_host} on each, and all of them healthy and alike",
+        "noise, stragglers and failures, which grow with the number of hosts, are not in it: no rank waits for another",
+    ]
+    return tables.Table("large", f"all_reduce of {tables.size(size_bytes)} by closed forms", columns, rows, notes)
+
+
+def _inside(fabric: Fabric, collective: str, size_bytes: int, where: Layout) -> float:
+    return fabric.vm(collective, size_bytes, where.on_host).middle if where.on_host > 1 else 0.0
+
+
+def _smallest(fabric: Fabric, where: Layout) -> float | None:
+    try:
+        return fabric.cost("all_reduce", 8, where).total.middle
+    except CollbenchError:
+        return None

@@ -1,0 +1,339 @@
+"""A workload: the tensors of a model, how they travel, and how long it computes at which batch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from collbench.dtypes import DTYPES
+from collbench.errors import UsageError
+from collbench.planning import buckets as cut
+from collbench.planning import values
+from collbench.planning.buckets import Bucket
+from collbench.planning.values import Table
+from collbench.scenario_values import refused, whole
+from collbench.units import format_duration, format_size, parse_duration, shown
+
+FOLDER = Path(__file__).parent / "workloads"
+BACKWARD_SHARE = 2 / 3
+"""Backward computes two gradients (of inputs and of weights) where forward computes one product."""
+
+_EXAMPLES: Mapping[str, str] = {
+    "schema": "1",
+    "title": '"my model"',
+    "source": '"https://..."',
+    "samples": '"images"',
+    "dtype": '"float32"',
+    "overlap": '"buckets"',
+    "backward": "0.667",
+    "tensors": '{ "weight" = [1024, 1024] }',
+    "repeat": "24",
+    "first": '"1 MiB"',
+    "cap": '"25 MiB"',
+    "threshold": '"128 MiB"',
+    "cycle": '"1 ms"',
+    "zero": "3",
+    "batch": "32",
+    "time": '"80 ms"',
+    "parallel": '"tensor"',
+    "ranks": "8",
+    "times": "96",
+    "size_per_sample": '"4 MiB"',
+    "parameters": "25557032",
+}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A parameter; tensors of one `unit` belong to the same layer."""
+
+    name: str
+    elements: int
+    unit: int
+
+
+@dataclass(frozen=True)
+class Bucketing:
+    """How gradients are cut: sizes in bytes."""
+
+    kind: str = "ddp"
+    first_bytes: int = cut.DDP_FIRST_BYTES
+    cap_bytes: int = cut.DDP_CAP_BYTES
+    threshold_bytes: int = cut.HOROVOD_THRESHOLD_BYTES
+    cycle_s: float = cut.HOROVOD_CYCLE_S
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A collective inside the layers: every device of a group of `ranks` takes part `times` a step.
+
+    `tensor` parallel is an all_reduce, and each device holds one part in `ranks` of the model; `expert` parallel is an
+    all_to_all among data-parallel devices. The size grows with the batch.
+    """
+
+    parallel: str
+    ranks: int
+    times: int
+    bytes_per_sample: int
+
+    @property
+    def collective(self) -> str:
+        """What travels."""
+        return "all_reduce" if self.parallel == "tensor" else "all_to_all"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a step is made of.
+
+    `compute_s` holds seconds by the batch of a device; where a model is tensor-parallel, of the devices that share it.
+    """
+
+    name: str
+    title: str
+    source: str
+    samples: str
+    dtype: str
+    tensors: tuple[Tensor, ...]
+    bucketing: Bucketing = Bucketing()
+    zero: int = 0
+    exchanges: tuple[Exchange, ...] = ()
+    compute_s: Mapping[int, float] | None = None
+    overlap: str = "buckets"
+    backward: float = BACKWARD_SHARE
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters of the whole model."""
+        return sum(tensor.elements for tensor in self.tensors)
+
+    @property
+    def tensor_ranks(self) -> int:
+        """How many devices hold one copy of the model."""
+        return next((one.ranks for one in self.exchanges if one.parallel == "tensor"), 1)
+
+    def sizes(self) -> list[int]:
+        """Return the bytes of each gradient on one device, in the order of the parameters."""
+        itemsize, parts = DTYPES[self.dtype].itemsize, self.tensor_ranks
+        return [-(-tensor.elements // parts) * itemsize for tensor in self.tensors]
+
+    def buckets(self) -> list[Bucket]:
+        """Return what travels, in the order in which it becomes ready."""
+        sizes, how = self.sizes(), self.bucketing
+        match how.kind:
+            case "ddp":
+                return cut.ddp(sizes, how.first_bytes, how.cap_bytes)
+            case "horovod":
+                return cut.horovod(sizes, how.threshold_bytes)
+            case "layers":
+                return cut.by_unit(sizes, [tensor.unit for tensor in self.tensors])
+            case _:
+                return cut.unfused(sizes)
+
+    def compute_at(self, batch: int) -> float | None:
+        """Return the seconds of computation at a batch, None where the workload has none at all.
+
+        Nothing is interpolated: a smaller batch does not compute in proportion, and a plan that assumes so lays the
+        loss on the fabric.
+        """
+        if not self.compute_s:
+            return None
+        if batch not in self.compute_s:
+            known = ", ".join(str(one) for one in sorted(self.compute_s))
+            raise UsageError(
+                f"{self.name}: compute: got a batch of {batch} {self.samples} for each device, "
+                f"expected one whose time is known ({known}), since the time of one batch says nothing of another's; "
+                f"measure it there and give --compute {batch}=TIME"
+            )
+        return self.compute_s[batch]
+
+
+class GroupTable(Table):
+    """Tensors, once or for each of several layers alike."""
+
+    name: values.Line = ""
+    repeat: values.Devices = 1
+    first: values.Zero = 0
+    tensors: Annotated[dict[str, Annotated[list[values.Count], Field(min_length=1)]], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _counted(self) -> Self:
+        if self.repeat > 1 and "{}" not in self.name:
+            raise refused("a name with {} in it, since it repeats", 'write e.g. name = "layer.{}"', at=("name",))
+        return self
+
+
+class PublishedTable(Table):
+    """What the source says; the tensors must come to the same."""
+
+    tensors: values.Count
+    parameters: values.Count
+
+
+class BucketingTable(Table):
+    """How gradients are cut into messages."""
+
+    kind: Annotated[str, values.one_of("ddp", "horovod", "layers", "none")]
+    first: values.Size = cut.DDP_FIRST_BYTES
+    cap: values.Size = cut.DDP_CAP_BYTES
+    threshold: values.Size = cut.HOROVOD_THRESHOLD_BYTES
+    cycle: values.Duration = cut.HOROVOD_CYCLE_S
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        allowed = {"ddp": {"first", "cap"}, "horovod": {"threshold", "cycle"}}.get(self.kind, set())
+        for key in sorted(self.model_fields_set - {"kind"} - allowed):
+            raise refused(f'none with kind = "{self.kind}"', f"remove {key}", at=(key,))
+        return self
+
+
+class DataTable(Table):
+    """What is divided among the data-parallel devices."""
+
+    zero: Annotated[int, whole(0, 3)] = 0
+
+
+class ExchangeTable(Table):
+    """A collective inside the layers."""
+
+    parallel: Annotated[str, values.one_of("tensor", "expert")]
+    ranks: Annotated[int, whole(2, values.MOST_DEVICES)]
+    times: values.Count
+    size_per_sample: values.Size
+
+
+class ComputeTable(Table):
+    """How long one device computes a step, at one batch."""
+
+    batch: values.Count
+    time: values.Duration
+    source: values.Line = ""
+
+
+class Document(Table):
+    """A workload file."""
+
+    version: values.Schema = Field(alias="schema")
+    title: values.Line
+    source: values.Line
+    samples: values.Line = "samples"
+    dtype: values.Floating
+    overlap: values.Overlap = "buckets"
+    backward: values.Share = BACKWARD_SHARE
+    published: PublishedTable | None = None
+    bucketing: BucketingTable = BucketingTable(kind="ddp")
+    data: DataTable = DataTable()
+    exchange: list[ExchangeTable] = Field(default_factory=list)
+    compute: list[ComputeTable] = Field(default_factory=list)
+    group: Annotated[list[GroupTable], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        found = _tensors(self.group)
+        if self.published is not None:
+            for key, got in (("tensors", len(found)), ("parameters", sum(one.elements for one in found))):
+                said = getattr(self.published, key)
+                if got != said:
+                    remedy = "correct the groups or the published number"
+                    raise refused(f"the {got} that the groups come to", remedy, at=("published", key))
+        for index, one in enumerate(self.compute):
+            if one.batch in [other.batch for other in self.compute[:index]]:
+                raise refused("each batch once", "remove it", at=("compute", index, "batch"))
+        if len([one for one in self.exchange if one.parallel == "tensor"]) > 1:
+            raise refused("one exchange of tensor parallelism", "put them in one", at=("exchange",), got="several")
+        return self
+
+
+def shipped() -> list[str]:
+    """Return the names of the workloads that come with collbench."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def load(name_or_path: str) -> Workload:
+    """Read a workload: a path or the name of a shipped one."""
+    path = values.find(name_or_path, FOLDER, "workload")
+    where = path.name if path.parent == FOLDER else str(path)
+    file = values.check(Document, values.read_toml(path, "a workload file"), where, _EXAMPLES)
+    how = file.bucketing
+    return Workload(
+        name=path.stem,
+        title=file.title,
+        source=file.source,
+        samples=file.samples,
+        dtype=file.dtype,
+        tensors=tuple(_tensors(file.group)),
+        bucketing=Bucketing(how.kind, how.first, how.cap, how.threshold, how.cycle),
+        zero=file.data.zero,
+        exchanges=tuple(Exchange(one.parallel, one.ranks, one.times, one.size_per_sample) for one in file.exchange),
+        compute_s={one.batch: one.time for one in file.compute} or None,
+        overlap=file.overlap,
+        backward=file.backward,
+    )
+
+
+def with_compute(workload: Workload, given: tuple[str, ...]) -> Workload:
+    """Return the workload with more times of computation, each as BATCH=TIME, such as "32=80 ms"."""
+    times = dict(workload.compute_s or {})
+    for text in given:
+        batch, _, time = text.partition("=")
+        try:
+            seconds = parse_duration(time.strip())
+        except ValueError:
+            seconds = 0.0
+        if not (batch.strip().isascii() and batch.strip().isdecimal() and int(batch) > 0 and seconds > 0):
+            raise UsageError(
+                f"--compute: got {shown(text)}, expected BATCH=TIME, a device's batch and its time; write e.g. 32=80ms"
+            )
+        times[int(batch)] = seconds
+    return replace(workload, compute_s=times or None)
+
+
+def described(workload: Workload) -> list[str]:
+    """Return what a reader must know of a workload, a line each."""
+    found = workload.buckets()
+    sizes = workload.sizes()
+    largest = max(bucket.size_bytes for bucket in found)
+    lines = [
+        f"{workload.title}: {len(workload.tensors)} tensors, {workload.parameters:,} parameters, "
+        f"{sum(sizes):,} B of {workload.dtype} gradients a device ({workload.source})",
+        f"{len(found)} messages a step by {_how(workload.bucketing)}, the largest {largest:,} B",
+    ]
+    if workload.zero:
+        lines.append(f"ZeRO stage {workload.zero}: reduce_scatter and all_gather in place of all_reduce")
+    lines += [
+        f"{one.parallel} parallel: {one.times} {one.collective} a step among {one.ranks} devices, "
+        f"{format_size(one.bytes_per_sample)} for each of the {workload.samples} of a batch; the layers wait for them"
+        for one in workload.exchanges
+    ]
+    if workload.tensor_ranks > 1:
+        lines.append(f"every tensor is divided by {workload.tensor_ranks} (the few that are kept whole are small)")
+    return lines
+
+
+def _how(how: Bucketing) -> str:
+    match how.kind:
+        case "ddp":
+            return f"DDP's buckets (first {format_size(how.first_bytes)}, cap {format_size(how.cap_bytes)})"
+        case "horovod":
+            cycle = format_duration(how.cycle_s)
+            return f"Horovod's fusion (threshold {format_size(how.threshold_bytes)}, cycle {cycle})"
+        case "layers":
+            return "layers"
+        case _:
+            return "no bucketing"
+
+
+def _tensors(groups: list[GroupTable]) -> list[Tensor]:
+    found, unit = [], 0
+    for group in groups:
+        for number in range(group.first, group.first + group.repeat):
+            prefix = group.name.replace("{}", str(number))
+            for name, shape in group.tensors.items():
+                elements = 1
+                for length in shape:
+                    elements *= length
+                found.append(Tensor(f"{prefix}.{name}" if prefix else name, elements, unit))
+            unit += 1
+    return found

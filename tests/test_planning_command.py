@@ -1,0 +1,152 @@
+"""`collbench forecast` from a described fabric: what is asked, what is printed, what is refused."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collbench.cli import main
+from collbench.errors import UsageError
+from collbench.planning import tables
+from collbench.planning.command import PlanOptions, answers, command
+from collbench.planning.costs import Range
+from collbench.planning.tables import Column, Table
+
+FABRIC = """
+schema = 1
+title = "two VMs"
+devices_per_host = 8
+[vm]
+latency = "2 us"
+bandwidth = "200 GB/s"
+uncertainty = 0.1
+[nic]
+latency = "10 us"
+bandwidth = "25 GB/s"
+"""
+MEMORY = PlanOptions(workload="llama-7b", memory=True, device="A100X-40C")
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> Path:
+    path = tmp_path / "fabric.toml"
+    path.write_text(FABRIC)
+    return path
+
+
+def test_text(described: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--workload", "resnet50", "--compute", "64=80ms", "--devices", "1,8,16"]
+    assert main(["forecast", "--fabric", str(described), *options]) == 0
+    title, head, *lines = capsys.readouterr().out.splitlines()
+    assert title == "# ResNet-50 on two VMs: a training step"
+    assert head.split()[:3] == ["devices", "hosts", "batch"]
+    assert [line.split()[:3] for line in lines[:3]] == [["1", "1", "64"], ["8", "1", "64"], ["16", "2", "64"]]
+    assert all(line.startswith("# ") for line in lines[3:])
+
+
+def test_csv_and_json(described: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = PlanOptions("resnet50", described, devices=(1, 8), compute=("64=80ms",), form="csv")
+    assert command(options) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["table"] for row in rows] == ["steps", "steps"]
+    assert float(rows[0]["step_s"]) == 0.08
+    assert float(rows[1]["step_low_s"]) <= float(rows[1]["step_s"]) <= float(rows[1]["step_high_s"])
+    assert command(replace(options, form="json")) == 0
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    assert table["rows"][0]["samples_per_s"] == pytest.approx(800)
+    assert table["notes"]
+
+
+def test_memory(described: Path) -> None:
+    (held, travels), steps = answers(replace(MEMORY, fabric=described))
+    assert [row["smallest_devices"] for row in held.rows] == ["none", 6, 4, 3]
+    assert [row["fits"] for row in held.rows] == ["does not fit", "fits", "fits", "fits"]
+    said = "\n".join(held.notes)
+    assert "2 + 2 + 12 = 16 bytes for each" in said
+    assert "ACTIVATIONS AND WORKSPACE ARE NOT IN IT" in said
+    assert "--driver-keeps" in said
+    assert [(row["zero"], row["devices"], row["collective"]) for row in travels.rows] == [
+        (1, 6, "reduce_scatter"), (1, 6, "all_gather"),
+        (2, 4, "reduce_scatter"), (2, 4, "all_gather"),
+        (3, 3, "all_gather"), (3, 3, "all_gather"), (3, 3, "reduce_scatter"),
+    ]  # fmt: skip
+    gather = travels.rows[-3]
+    size = 2 * 6_738_415_616
+    assert gather["time_s"] == pytest.approx(2 * 2e-6 + 2 / 3 * size / 200e9)
+    assert steps == []
+
+
+def test_memory_with_what_is_measured() -> None:
+    (held, _), _ = answers(replace(MEMORY, activations="4 GiB", driver_keeps="1 GiB", zero=3, devices=(2, 8)))
+    assert [(row["devices"], row["fits"]) for row in held.rows] == [(2, "does not fit"), (8, "fits")]
+    assert held.rows[1]["total_bytes"] == 16 * 6_738_415_616 // 8 + 4 * 2**30
+    assert held.rows[1]["left_bytes"] == 39 * 2**30 - held.rows[1]["total_bytes"]
+    (tight, _), _ = answers(replace(MEMORY, activations="4 GiB", driver_keeps="25 GiB", zero=3, devices=(8,)))
+    assert [row["fits"] for row in tight.rows] == ["does not fit"]
+    assert not any("ACTIVATIONS" in note or "--driver-keeps" in note for note in held.notes)
+
+
+def test_large_and_reference_together(described: Path) -> None:
+    options = PlanOptions(
+        "resnet50", described, large=True, reference="mlperf-v1.1-resnet50", compute=("51=13ms",), dtype="float16"
+    )
+    (steps, forms, published), known = answers(options)
+    assert (steps.name, forms.name, published.name) == ("steps", "large", "mlperf-v1.1-resnet50")
+    assert [step.devices for step in known][-1] == 4096
+    assert forms.title == "all_reduce of 48.7 MiB by closed forms"
+    mine = [row for row in published.rows if row["system"] == "yours, forecast"]
+    assert [row["batch"] for row in mine][:4] == [51 * 8, 51 * 16, 51 * 32, 51 * 64]
+    assert [row["minutes"] is None for row in mine][:4] == [True, True, False, False]  # 1632 and 3264 have 35 epochs
+
+
+WRONG = [
+    (PlanOptions(), "got nothing to answer"),
+    (PlanOptions("resnet50"), "got nothing to answer"),
+    (PlanOptions(memory=True, device="A40-24C"), "--workload: got none, expected a file or one of bert-large"),
+    (replace(MEMORY, device=""), "got neither of --device and --device-memory"),
+    (replace(MEMORY, device_memory="80 GB"), "got both of --device and --device-memory"),
+    (replace(MEMORY, activations="4 G"), "--activations: got .4 G., expected a size"),
+    (PlanOptions(large=True), "--large: got no fabric"),
+    (replace(MEMORY, device="", device_memory="0 B"), "--device-memory: got .0 B., expected at least 1 B"),
+    (PlanOptions(reference="mlperf"), "--reference: got .mlperf., expected .*mlperf-v1.1-resnet50"),
+    (PlanOptions("resnet50", Path("none.toml")), "none.toml: got no text .*expected a fabric file"),
+    (PlanOptions("resnet50", plot=Path("picture")), "--plot: got picture, expected a name that ends in .png"),
+    (PlanOptions("resnet50", plot=Path("none/a.png")), "--plot: got none/a.png, expected a folder that exists"),
+    (PlanOptions("resnet50", batch=1, global_batch=8), "got --batch and --global-batch, expected one of them"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), WRONG)
+def test_wrong_command_lines(options: PlanOptions, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        command(options)
+
+
+def test_pictures(described: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    options = PlanOptions("resnet50", described, devices=(1, 8, 16), compute=("64=80ms",))
+    for name in ("a.png", "a.svg"):
+        assert command(replace(options, plot=tmp_path / name)) == 0
+        assert (tmp_path / name).stat().st_size > 1000
+    with pytest.raises(UsageError, match=r"no step time to draw.*--compute BATCH=TIME"):
+        command(replace(options, plot=tmp_path / "b.png", compute=()))
+
+
+def test_tables_write_what_is_unknown_as_nothing() -> None:
+    columns = [Column("a", "a"), Column("b_s", "b", tables.duration), Column("c", "c")]
+    table = Table("t", "title", columns, [{"a": 1, "b_s": None}, {"a": 22, "b_s": 0.5, "c": None}], ["note"])
+    assert tables.written([table], "text") == "# title\n a       b\n 1       -\n22  500 ms\n# - note\n"
+    assert tables.written([table], "csv") == "table,a,b_s,c\nt,1,,\nt,22,0.5,\n"
+    assert json.loads(tables.written([table], "json"))["tables"][0]["rows"][0] == {"a": 1, "b_s": None, "c": None}
+
+
+def test_an_estimate_is_one_column_to_read() -> None:
+    columns = tables.ranged("step", "s", "step", tables.duration)
+    table = Table("t", "title", columns, [tables.spread("step", "s", Range(0.9, 1.0, 1.1))])
+    assert tables.written([table], "text") == "# title\n                 step\n1 s (900 ms to 1.1 s)\n"
+    sure = Table("t", "title", columns, [tables.spread("step", "s", Range(1.0, 1.0, 1.0))])
+    assert tables.written([sure], "text") == "# title\nstep\n 1 s\n"
+    assert tables.written([table], "csv") == "table,step_s,step_low_s,step_high_s\nt,1.0,0.9,1.1\n"
