@@ -81,11 +81,9 @@ class Plan:
         try:
             content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             sides = [Side(**(side | {"prefix": tuple(side["prefix"])})) for side in content["sides"]]
-            rules = {
-                name: tuple(value) if isinstance(value, list) else value for name, value in content["rules"].items()
-            }
-            more = {"sides": (sides[0], sides[1]), "rules": Rules(**rules), "looks": tuple(content["looks"])}
-            return cls(**(content | more))
+            lists = {name: tuple(content["rules"][name]) for name in ("across", "bands", "cases")}
+            more = {"sides": (sides[0], sides[1]), "rules": Rules(**content["rules"] | lists)}
+            return cls(**content | more | {"looks": tuple(content["looks"])})
         except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             raise UsageError(
                 f"{path}: got {type(error).__name__} ({error}), expected what an A/B wrote; start a new one"
