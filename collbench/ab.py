@@ -32,6 +32,7 @@ from collbench.scenario import Scenario, Variant, load
 
 _GOES_ON = (0, 5)
 """Exit codes of a launch after which the next one has its turn: what is wrong or cannot run needs no more of it."""
+_DECIDED = "every decision is made, or none can be"
 _COMPILE_S = 120
 _SAFE_PATH = "PYTHONSAFEPATH"
 """Keeps a `collbench` in the working folder from being taken for the one that a Python has installed."""
@@ -109,7 +110,11 @@ class _Job:
         codes: list[int] = []
         found: Comparison | None = None
         began = round_began = time.monotonic()
-        longest, fresh = 0.0, -1
+        longest = 0.0
+        if plan.looked and plan.looked_at == plan.done:  # a resume: not another look, since it sees nothing new
+            found = self._look(plan)
+            if not _open(found):
+                return plan, found, codes, _DECIDED
         for at, number in plan.left():
             if plan.finished % ROUND == 0:
                 round_began = time.monotonic()
@@ -131,14 +136,13 @@ class _Job:
             self._say(f"round {plan.done} of at most {plan.rounds}: {time.monotonic() - round_began:.1f} s")
             if plan.looked < len(plan.looks) and plan.done >= plan.looks[plan.looked]:
                 plan, found = self._counted_look(plan)
-                fresh = plan.done
                 if not _open(found):
-                    return plan, found, codes, "every decision is made, or none can be"
+                    return plan, found, codes, _DECIDED
         if plan.done >= plan.rounds:
             found = found or (self._look(plan) if plan.looks else None)  # a resume of what was complete
             return plan, found, codes, "the most rounds are done"
         # Looked at before it was due, by the clock and not by what was seen: it has the next look's share of the error.
-        if fresh != plan.done and plan.looked < len(plan.looks):
+        if plan.looked_at != plan.done and plan.looked < len(plan.looks):
             plan, found = self._counted_look(plan)
         return plan, found, codes, "the time is up"
 
@@ -147,14 +151,21 @@ class _Job:
         path = self.folder / "comparison.json"
         found = replace(found, notes=(*self._notes(plan, why, found.rules.across), *found.notes))
         if plan.is_aa:
-            noise = noise_floor.of(self.folder)
-            launches = 2 * plan.done, 2 * plan.done
-            floors = noise_floor.floors(noise, found.rules, launches)
-            noise_floor.keep(noise, floors, launches, [self.folder, *(self.folder / one for one in NAMES_OF_SIDES)])
-            found = replace(found, notes=(*found.notes, noise_floor.sentence(floors, noise, found.rules, launches)))
+            found = replace(found, notes=(*found.notes, self._floor(plan, found)))
         with sentences(path, "write it"):
             write_atomically(path, written(found, "json"), False)
         deliver(written(found, self.options.form))
+
+    def _floor(self, plan: Plan, found: Comparison) -> str:
+        """Keep the noise floor of an A/A, and say it."""
+        launches = 2 * plan.done, 2 * plan.done
+        try:
+            noise = noise_floor.of_sides(self.folder)
+            floors = noise_floor.floors(noise, found.rules, launches)
+        except UsageError as error:
+            return f"noise floor: unknown: {error}"
+        noise_floor.keep(noise, floors, launches, [self.folder, *(self.folder / one for one in NAMES_OF_SIDES)])
+        return noise_floor.sentence(floors, noise, found.rules, launches)
 
     def _with_looks(self, plan: Plan) -> Plan:
         """Say when one looks, once the first round has shown what there is to decide; refuse what cannot be decided."""
@@ -180,7 +191,7 @@ class _Job:
 
     def _counted_look(self, plan: Plan) -> tuple[Plan, Comparison]:
         found = self._look(plan)
-        plan = replace(plan, looked=plan.looked + 1)
+        plan = replace(plan, looked=plan.looked + 1, looked_at=plan.done)
         plan.keep(self.folder)
         words = ", ".join(f"{one.name} {one.word}" for one in found.decisions)
         self._say(f"look {plan.looked} of at most {len(plan.looks)}, {2 * plan.done} launches a side: {words}")

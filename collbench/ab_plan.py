@@ -56,6 +56,8 @@ class Plan:
     finished: int = 0
     """Launches of both sides that have ended in order."""
     looked: int = 0
+    looked_at: int = 0
+    """How often one has looked, and after how many rounds the last time."""
     looks: tuple[int, ...] = ()
     """After which rounds one looks; empty until the first round has shown what there is to decide."""
 

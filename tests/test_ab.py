@@ -219,6 +219,30 @@ def test_a_resume_of_what_is_complete_compares_again(fake: Fake, capsys: Out) ->
     assert json.loads(capsys.readouterr().out)["overall"] == "unclear"
 
 
+def test_a_resume_of_what_is_decided_measures_no_more(fake: Fake, capsys: Out) -> None:
+    assert ab_of(*AB) == 0
+    fake.order = []
+    assert main(["launch", "--resume", "out"]) == 0
+    assert fake.order == []
+    assert capsys.readouterr().out.count("look 1 of at most 5") == 2
+
+
+def test_a_resume_after_the_time_was_up_goes_on_at_the_looks_that_are_left(
+    fake: Fake, capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.factor["new"], fake.noise = 1.1, 0.05
+    with monkeypatch.context() as patched:
+        clock = iter(range(0, 100_000, 10))
+        patched.setattr(time, "monotonic", lambda: float(next(clock)))
+        assert ab_of(*AB, "--most-rounds", "6", "--time-limit", "1 min") == 6
+    begun = len(fake.order)
+    assert begun < 12
+    assert "look 1 of at most 2" in capsys.readouterr().out
+    assert main(["launch", "--resume", "out"]) == 6
+    assert len(fake.order) == 24
+    assert "look 2 of at most 2" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("at", "code"), [(2, 7), (14, 4), (14, 3)])
 def test_a_launch_that_went_wrong_ends_it(at: int, code: int, fake: Fake, capsys: Out) -> None:
     fake.factor["new"], fake.noise = 1.1, 0.05
@@ -243,6 +267,11 @@ def test_aa_knows_the_noise_floor(fake: Fake, capsys: Out) -> None:
     assert main(["launch", *words, "-o", "three"]) == 2
     assert "--threshold: got 0.1 %, expected at least" in capsys.readouterr().err
     assert main(["launch", *words, "-o", "four", "--force", "--most-rounds", "4"]) in (0, 6)
+
+
+def test_an_aa_of_too_few_launches_says_so(fake: Fake, capsys: Out) -> None:
+    assert ab_of("a.toml", "--aa", "--most-rounds", "1", "-o", "out") == 6
+    assert "noise floor: unknown: out: got 4 launches, expected at least 6" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

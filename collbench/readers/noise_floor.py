@@ -100,13 +100,21 @@ def of_rows(rows: Iterable[Record], source: str) -> Noise:
 
 def of(path: Path) -> Noise:
     """Know the noise from the launches of a run, or of both sides of an A/A run, or from more that were kept there."""
-    sides = [side for side in (path / "base", path / "new") if (side / "results.csv").is_file()]
-    rows = [row for side in sides or [path] for row in read(side)]
+    rows = [row for side in _runs(path) for row in read(side)]
     if (kept := path / FILE).is_file():
         known = _load(kept)
         if known.launches >= len({(row.run_id, row.launch) for row in rows}):
             return known
     return of_rows(rows, str(path))
+
+
+def of_sides(path: Path) -> Noise:
+    """Know the noise from the rows alone, whatever was kept before."""
+    return of_rows([row for side in _runs(path) for row in read(side)], str(path))
+
+
+def _runs(path: Path) -> list[Path]:
+    return [side for side in (path / "base", path / "new") if (side / "results.csv").is_file()] or [path]
 
 
 def floors(noise: Noise, rules: Rules, launches: tuple[int, int]) -> tuple[Floor, ...]:

@@ -30,20 +30,9 @@ def test_a_slowdown_of_one_side_is_found(tmp_path: Path) -> None:
     scenario.write_text(SCENARIO)
     # 0.2 ms, where all_reduce takes less than one microsecond: found whatever the machine does beside it.
     planted = planting.install(tmp_path / "planted", {"time_ns": {"8": 2e5}, "step_ns": planting.step_ns()})
-    words = ["--ab-prefix", "env", f"env {planting.SHARE}=1", "--most-rounds", "4", "--time-limit", "100 s"]
-    command: list[str | Path] = [
-        "launch",
-        scenario,
-        "-n",
-        "2",
-        "-o",
-        run,
-        *words,
-        "--bands",
-        "latency",
-        "--format",
-        "json",
-    ]
+    sides = ["--ab-prefix", "env", f"env {planting.SHARE}=1"]
+    limits = ["--most-rounds", "4", "--time-limit", "100 s", "--bands", "latency", "--format", "json"]
+    command: list[str | Path] = ["launch", scenario, "-n", "2", "-o", run, *sides, *limits]
     done = launching.collbench(command, env={**os.environ, **planted}, timeout=180).expect(5)
     content = json.loads(done.out)
     (band, _) = content["decisions"]
