@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -73,13 +73,24 @@ def run(options: AbOptions) -> int:
     if options.plan is None:
         assert options.output is not None
         folder, plan = options.output, Plan.load(options.output)
+        sources = [str(folder / name / "scenario.toml") for name in NAMES_OF_SIDES]
     else:
-        plan = options.plan
-        stem = load(plan.sides[0].scenario).name
-        folder = RunFolder.create(f"{stem}-{'aa' if plan.is_aa else 'ab'}", options.output).path
+        plan, sources = options.plan, [side.scenario for side in options.plan.sides]
+    scenarios = [load(source) for source in sources]
+    prepared = [_prepared(plan, side, scenario) for side, scenario in zip(plan.sides, scenarios, strict=True)]
+    if options.plan is not None:
+        folder = RunFolder.create(f"{scenarios[0].name}-{'aa' if plan.is_aa else 'ab'}", options.output).path
     if any(side.prefix for side in plan.sides):  # a container may be in another working folder
         folder = folder.resolve()
-    sides = [_ready(plan, at, folder, begun=options.plan is None) for at in (0, 1)]
+    sides = []
+    for at, name in enumerate(NAMES_OF_SIDES):
+        if options.plan is None:
+            run_folder = open_run(folder / name, scenarios[at], plan.ranks)
+            _drop_unfinished(run_folder, plan, at)
+        else:
+            run_folder = begin_run(folder / name, scenarios[at], sources[at], plan.ranks, 2 * plan.rounds)
+        run_folder.unlock()  # rank 0 holds it while a launch runs
+        sides.append(prepared[at](run_folder))
     plan.keep(folder)
     with Signals() as signals:
         if plan.choices and not plan.finished:
@@ -222,11 +233,8 @@ def _open(found: Comparison) -> bool:
     return any(one.word == "unclear" and one.level is not None and any(one.launches) for one in found.decisions)
 
 
-def _ready(plan: Plan, at: int, folder: Path, begun: bool) -> _Running:
-    """Make a side ready to start: its launcher, its kernels, its run folder."""
-    side, path = plan.sides[at], folder / NAMES_OF_SIDES[at]
-    source = str(path / "scenario.toml") if begun else side.scenario
-    scenario = load(source)
+def _prepared(plan: Plan, side: Side, scenario: Scenario) -> Callable[[RunFolder], _Running]:
+    """Find a side's launcher and compile its kernels: what is missing is said before a folder is made."""
     if scenario.measure.samples:
         check_available()
     variants = tuple(one for one in scenario.variants if side.variant in ("", one.name)) or (None,)
@@ -243,16 +251,15 @@ def _ready(plan: Plan, at: int, folder: Path, begun: bool) -> _Running:
         _compile_there(side)
     else:
         compile_kernels(scenario)
-    launches = 2 * plan.rounds
-    if begun:
-        run_folder = open_run(path, scenario, plan.ranks)
-        _drop_unfinished(run_folder, plan, at)
-    else:
-        run_folder = begin_run(path, scenario, source, plan.ranks, launches)
-    run_folder.unlock()  # rank 0 holds it while a launch runs
     exported = crosses_hosts(launcher, plan.launcher_args)
-    starter = Starter(run_folder, plan.ranks, launches, words, variables, exported, True, side.python, side.prefix)
-    return _Running(scenario, variants, starter)
+
+    def begun(folder: RunFolder) -> _Running:
+        starter = Starter(
+            folder, plan.ranks, 2 * plan.rounds, words, variables, exported, True, side.python, side.prefix
+        )
+        return _Running(scenario, variants, starter)
+
+    return begun
 
 
 def _drop_unfinished(folder: RunFolder, plan: Plan, at: int) -> None:

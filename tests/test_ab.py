@@ -294,6 +294,8 @@ def test_an_aa_of_too_few_launches_says_so(fake: Fake, capsys: Out) -> None:
 def test_what_is_refused(words: list[str], said: str, fake: Fake, capsys: Out) -> None:
     assert ab_of(*words, "-o", "out") == 2
     assert said in capsys.readouterr().err
+    assert len(fake.order) in (0, 4)
+    assert Path("out").exists() == bool(fake.order)
 
 
 def test_a_resume_changes_nothing(fake: Fake, capsys: Out) -> None:
