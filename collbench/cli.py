@@ -151,6 +151,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     _compare_arguments(compare)
 
+    forecast = commands.add_parser(
+        "forecast", help="fit times over sizes and ranks, and say what an operation will take", allow_abbrev=False
+    )
+    _forecast_arguments(forecast)
+
     baseline = commands.add_parser(
         "baseline", help="keep results for later ones to be compared with", allow_abbrev=False
     )
@@ -186,6 +191,32 @@ def _compare_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--format", choices=("text", "json", "markdown"), default="text")
     parser.set_defaults(function=_compare)
+
+
+def _forecast_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "results", type=Path, nargs="+", metavar="RESULTS", help="run folders, or their results.csv, to fit"
+    )
+    parser.add_argument(
+        "--at", action="extend", nargs="+", default=[], metavar="SIZE", help='forecast these sizes, e.g. "16 MiB"'
+    )
+    parser.add_argument(
+        "--ranks",
+        action="extend",
+        nargs="+",
+        type=_positive,
+        default=[],
+        help="on so many ranks (default: as measured)",
+    )
+    parser.add_argument("--hosts", type=_positive, help="on so many hosts (default: as measured)")
+    parser.add_argument(
+        "--collective", action="extend", nargs="+", default=[], metavar="NAME", help="only these collectives"
+    )
+    parser.add_argument(
+        "--extrapolate", action="store_true", help="answer beyond what was measured too, with a wider interval"
+    )
+    parser.add_argument("--format", choices=("text", "json", "csv"), default="text")
+    parser.set_defaults(function=_forecast)
 
 
 def _run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -326,6 +357,22 @@ def _compare(options: argparse.Namespace) -> int:
             baseline=options.baseline,
             guidelines=options.guidelines,
             baselines=options.baselines,
+        )
+    )
+
+
+def _forecast(options: argparse.Namespace) -> int:
+    from collbench.readers.forecast_command import ForecastOptions, command
+
+    return command(
+        ForecastOptions(
+            results=tuple(options.results),
+            at=tuple(options.at),
+            ranks=tuple(options.ranks),
+            hosts=options.hosts,
+            collectives=tuple(options.collective),
+            extrapolate=options.extrapolate,
+            form=options.format,
         )
     )
 
