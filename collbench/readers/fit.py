@@ -21,7 +21,9 @@ MOST_BREAKS = 2
 LEAST_SIZES = 3
 """Sizes of a segment: two give a line through both, and no error."""
 _BETTER = 0.85
-"""A further breakpoint must bring the hold-out error down to this share, and by more than its standard error."""
+"""A further breakpoint must bring the hold-out error down to this share, and by so many of its standard
+errors as a one-sided test at 10 % asks for."""
+_SURE = 1.28
 _NO_ERROR = 1e-9
 """Relative; what is below fits exactly, up to rounding."""
 DIP = 0.05
@@ -68,6 +70,16 @@ class Dip:
     fall: float
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """A larger size forecast from smaller ones alone: how many octaves beyond the last of them, and the error."""
+
+    octaves: float
+    error: float
+    byte_share: float
+    """The part of the time at that last size that grows with it: a start-up alone says nothing of larger sizes."""
+
+
 @dataclass(frozen=True, eq=False)
 class Fit:
     """A curve with its segments; errors are logarithms of fit over measured, by size."""
@@ -79,12 +91,12 @@ class Fit:
     """Of the fit without that size; None below four sizes."""
     carried: Floats | None
     """Of what is forecast at that size without it: the fit, carried by the measured sizes beside it."""
-    ahead: tuple[tuple[float, float], ...]
-    """What is forecast from the smaller sizes alone, newest first: octaves ahead, error."""
+    ahead: tuple[Ahead, ...]
+    """From the most sizes to the fewest."""
     replicates: Floats
     """Logarithms of times, replicates x sizes; one row where there is one launch."""
     by_breaks: tuple[float, ...]
-    """Hold-out error (root mean square) with 0, 1, ... breakpoints."""
+    """Hold-out error (mean absolute, in logarithms) with 0, 1, ... breakpoints."""
     dips: tuple[Dip, ...]
 
 
@@ -105,7 +117,7 @@ def fit(curve: Curve, breaks: int | None = None) -> Fit:
         _carried_out(sizes, times, segments),
         _ahead(sizes, times, chosen),
         _replicates(curve.log_times),
-        tuple(root_mean_square(its) for its in tried if its is not None),
+        tuple(float(np.abs(its).mean()) for its in tried if its is not None),
         _dips(curve),
     )
 
@@ -267,13 +279,13 @@ def _one_out(sizes: Floats, times: Floats, breaks: int) -> Floats | None:
 
 
 def _chosen(tried: Sequence[Floats]) -> int:
+    """By absolute errors: the sizes beside a breakpoint are far off without each other, and would decide squares."""
     best = 0
     for breaks in range(1, len(tried)):
-        before, after = np.square(tried[best]), np.square(tried[breaks])
+        before, after = np.abs(tried[best]), np.abs(tried[breaks])
         gain = before - after
         sure = float(np.std(gain, ddof=1)) / math.sqrt(len(gain))
-        better = math.sqrt(after.mean()) < _BETTER * math.sqrt(before.mean()) and math.sqrt(before.mean()) > _NO_ERROR
-        if better and float(gain.mean()) > sure:
+        if before.mean() > _NO_ERROR and after.mean() < _BETTER * before.mean() and gain.mean() > _SURE * sure:
             best = breaks
     return best
 
@@ -294,22 +306,27 @@ def _carried_out(sizes: Floats, times: Floats, segments: Sequence[Segment]) -> F
     return errors
 
 
-def _ahead(sizes: Floats, times: Floats, breaks: int) -> tuple[tuple[float, float], ...]:
-    """Forecast each size from those of them that are smaller by far enough: errors by how many octaves.
+def _ahead(sizes: Floats, times: Floats, breaks: int) -> tuple[Ahead, ...]:
+    """Forecast from the smaller sizes alone, for every size that they may end at and every larger one.
 
     L. J. Tashman, "Out-of-sample tests of forecasting accuracy", International Journal of Forecasting 16(4), 2000: the
     origin is rolled forward, so that what is forecast is never used.
     """
     found = []
-    for target in range(len(sizes) - 1, LEAST_SIZES, -1):
-        for last in range(target - 1, LEAST_SIZES - 2, -1):
-            its = slice(0, last + 1)
-            fits = min(breaks, (last + 1) // LEAST_SIZES - 1)
-            kept = segmented(sizes[its], times[its], fits)
-            at = sizes[target : target + 1]
-            error = carried(kept, sizes[its], np.log(times[its]), at)[0] - math.log(times[target])
-            found.append((math.log2(sizes[target] / sizes[last]), float(error)))
+    for last in range(len(sizes) - 2, LEAST_SIZES - 2, -1):
+        its = slice(0, last + 1)
+        segments = segmented(sizes[its], times[its], min(breaks, (last + 1) // LEAST_SIZES - 1))
+        beyond = carried(segments, sizes[its], np.log(times[its]), sizes[last + 1 :]) - np.log(times[last + 1 :])
+        carries = byte_share(segments[-1], sizes[last])
+        for target, error in zip(sizes[last + 1 :], beyond, strict=True):
+            found.append(Ahead(math.log2(target / sizes[last]), float(error), carries))
     return tuple(found)
+
+
+def byte_share(segment: Segment, size: float) -> float:
+    """The part of the time at a size that grows with it."""
+    whole = _at(segment, size)
+    return segment.per_byte_s * size / whole if whole > 0 else 0.0
 
 
 def _replicates(log_times: Floats) -> Floats:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collbench.errors import UsageError
-from collbench.readers.fit import LEVEL, Fit, carried, fit, refitted, root_mean_square, student
+from collbench.readers.fit import LEVEL, Fit, byte_share, carried, fit, refitted, root_mean_square, student
 from collbench.readers.fit_rows import Curve, Family, Floats, families
 from collbench.readers.laws import LawFit, fit_law, laws_of, misfit
 from collbench.record import Record
@@ -21,9 +21,15 @@ from collbench.units import format_size
 
 _NEAR = 5
 """Hold-outs nearest to a size whose errors stand for it."""
+_ON_BANDWIDTH = 0.5
+"""Part of a time that grows with the size, from which bandwidth decides it."""
+_SAME_DISTANCE = 0.5
+"""Octaves."""
 _AS_GOOD = 1.5
 """A law whose hold-out error is up to so many times the best one's is as well supported; its forecast is in the
 interval."""
+_ALIKE = 0.01
+"""And so is one that is worse by no more than this."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,10 +195,11 @@ def _over_sizes(its: Fit, size: int) -> _Part:
     held_out = its.carried
     if held_out is None:
         return _Part(value, launches, None, ("too few sizes to say how far off it may be",))
-    away = np.abs(np.log(curve.sizes / size))
-    near = np.argsort(away, kind="stable")[:_NEAR]
     below = math.log2(curve.sizes[0] / size)
-    wide = student(len(near) - 1) * root_mean_square(held_out[near])
+    # Between measured sizes it is worth what it was between others, not what it was at the ends.
+    inner = slice(1, -1) if below < 0 else slice(None)
+    near = np.argsort(np.abs(np.log(curve.sizes[inner] / size)), kind="stable")[:_NEAR]
+    wide = student(max(len(near) - 1, 2)) * root_mean_square(held_out[inner][near])
     return _Part(value, launches, wide * (1 + max(below, 0.0)))
 
 
@@ -218,14 +225,21 @@ def _around(place: int, count: int) -> range:
 
 
 def _ahead_error(its: Fit, octaves: float) -> float | None:
-    """Half the interval by how the results forecast themselves as far ahead; farther ahead it grows in proportion."""
-    if not its.ahead:
+    """Half the interval by how the results forecast themselves as far ahead; farther ahead it grows in proportion.
+
+    Only where the last size that was used stood on bandwidth as the last one of all does, as far as there are such.
+    """
+    here = min(byte_share(its.segments[-1], its.curve.sizes[-1]), _ON_BANDWIDTH)
+    alike = [one for one in its.ahead if one.byte_share >= here]
+    tried = alike if len(alike) > 1 else its.ahead
+    if not tried:
         return None
-    reach = max(distance for distance, _ in its.ahead)
-    wanted = min(octaves, reach)
-    nearest = min((distance for distance, _ in its.ahead), key=lambda one: abs(one - wanted))
-    errors = [error for distance, error in its.ahead if abs(distance - nearest) < 0.5][:_NEAR]
-    return student(len(errors) - 1) * root_mean_square(errors) * max(1.0, octaves / nearest)
+    nearest = min((one.octaves for one in tried), key=lambda distance: abs(distance - octaves))
+    halves = []
+    for distance in {one.octaves for one in tried if one.octaves <= nearest}:
+        errors = [one.error for one in tried if abs(one.octaves - distance) < _SAME_DISTANCE][:_NEAR]
+        halves.append(student(max(len(errors) - 1, 2)) * root_mean_square(errors))
+    return max(halves) * max(1.0, octaves / nearest)  # the largest: nothing gets surer by being farther
 
 
 def _support(law: LawFit, fits: Sequence[Fit]) -> Support:
@@ -285,7 +299,7 @@ def _over_ranks(its: Fitted, size: int, ranks: int, hosts: int) -> _Part:
     values = {
         one.fitted.law.name: anchored(one.fitted, its.fits, float(size), ranks, hosts, per_host)
         for one in its.laws
-        if one.error is None or best.error is None or one.error <= _AS_GOOD * best.error
+        if one.error is None or best.error is None or one.error <= max(_AS_GOOD * best.error, best.error + _ALIKE)
     }
     value = values[best.fitted.law.name]
     spread = max(abs(other - value) for other in values.values())

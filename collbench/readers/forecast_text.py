@@ -120,7 +120,7 @@ def _curve(one: Fit) -> list[str]:
     parts += [] if one.held_out is None else [f"one size out {_rms(one.held_out)}"]
     parts += [] if one.carried is None else [f"of the forecast {_rms(one.carried)}"]
     tried = ", ".join(_percent(error) for error in one.by_breaks)
-    parts += [f"with 0, 1, 2 breakpoints {tried}"] if len(one.by_breaks) > 1 else []
+    parts += [f"one size out, mean absolute, with 0, 1, ... breakpoints {tried}"] if len(one.by_breaks) > 1 else []
     lines.append(f"    error (root mean square): {'; '.join(parts)}")
     lines += [
         f"    dip: the bandwidth falls by {_percent(dip.fall)} from {format_size(dip.from_bytes)} to "
