@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,11 +17,11 @@ Out = pytest.CaptureFixture[str]
 SIZES = tuple(1 << bits for bits in range(3, 21))
 
 
-def rows(launches: int = 3, ranks: tuple[int, ...] = (2, 4), **more: object) -> list[Record]:
+def rows(launches: int = 3, ranks: tuple[int, ...] = (2, 4), **more: Any) -> list[Record]:
     found = []
     for count in ranks:
         factor = 2.0 * (count - 1) / count
-        its = {"ranks": count, "group": f"first:{count}", "topology": "first:doubling"} | more
+        its: dict[str, Any] = {"ranks": count, "group": f"first:{count}", "topology": "first:doubling"} | more
         found += run(factor, launches, seed=count, sizes=SIZES, **its)
     return found
 
