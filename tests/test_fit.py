@@ -8,7 +8,8 @@ import pytest
 
 from collbench.errors import CannotRun
 from collbench.readers import fit as module
-from collbench.readers.fit import Estimate, estimates, fit, interval, line, refitted, relative, segmented
+from collbench.readers.bootstrap import Estimate, replicates
+from collbench.readers.fit import estimates, fit, line, refitted, relative, segmented
 from collbench.readers.fit_rows import Curve, curve
 from fitted_curves import KIB, MIB, data_a, doubling, made_up
 
@@ -159,7 +160,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(launches: int) -> None:
     trials, held = 150, [0, 0]
     for seed in range(trials):
         its = made_up(4e-6, 4e9, sizes, launches=launches, of_launch=0.15, of_row=0.01, seed=seed)
-        drawn = module._replicates(its.log_times)[::4]  # fifty are enough for a standard error
+        drawn = replicates(its.log_times)[::4]  # fifty are enough for a standard error
         bare = module.Fit(its, segmented(its.sizes, its.times, 0), its.sizes, None, None, (), drawn, (), ())
         alpha, bandwidth, _ = estimates(bare)[0]
         for place, (truth, number) in enumerate([(4e-6, alpha), (4e9, bandwidth)]):
@@ -168,13 +169,6 @@ def test_intervals_hold_the_truth_as_often_as_they_say(launches: int) -> None:
             held[place] += number.low <= truth <= number.high
     # 95 % of 150 are 142; a binomial count is below 135 or is 150 once in a hundred times
     assert all(135 <= count < 150 for count in held)
-
-
-def test_an_interval_that_reaches_zero_stops_there() -> None:
-    found = interval(1e-6, [0.0, 2e-6, 1e-6, 0.0], launches=3)
-    assert found.low == 0.0
-    assert found.high is not None
-    assert found.high > 3e-6
 
 
 def test_replicates_keep_the_breakpoints() -> None:

@@ -59,8 +59,10 @@ def test_launches_of_several_folders_count_together(tmp_path: Path, capsys: Out)
 def test_a_forecast_has_its_interval(folder: Path, capsys: Out) -> None:
     assert main(["forecast", str(folder), "--at", "96 KiB", "1 MiB", "--ranks", "2", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].startswith("      96 KiB  2 ranks: ")
-    assert "algbw" in lines[1]
+    assert lines[1].startswith("  errors on 2 ranks: fit ")
+    assert lines[3].startswith("  over ranks: ")
+    assert lines[4].startswith("      96 KiB  2 ranks: ")
+    assert "algbw" in lines[4]
     assert any("  3 ranks: " in line and ", by the law " in line for line in lines)
     assert lines[-1] == "Intervals are of 95 %, for the median of one more launch."
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collbench.errors import CannotRun
+from collbench.readers.bootstrap import Estimate, interval, replicates
 from collbench.readers.fit_rows import Curve, Floats
 
 MOST_BREAKS = 2
@@ -30,20 +31,6 @@ DIP = 0.05
 """Least fall of the bandwidth from one size to the next that is named."""
 _DIP_SURE = 2.0
 """Standard errors over launches that it must exceed."""
-REPLICATES = 200
-"""Bootstrap samples: they give a standard error, for which 50 to 200 are enough (Efron and Tibshirani, 1993, 6.4)."""
-LEVEL = 0.95
-_SEED = 19940301
-"""The same rows have the same answer."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number with its interval; None where one launch can give none, or where it has no bound."""
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -102,12 +89,12 @@ class Fit:
 
 def fit(curve: Curve, breaks: int | None = None) -> Fit:
     """Fit a curve; the number of breakpoints is found where it is not given."""
-    solve()
     sizes, times = curve.sizes, curve.times
+    lines = Lines(sizes, times)
     most = min(MOST_BREAKS, len(sizes) // LEAST_SIZES - 1)
-    tried = [_one_out(sizes, times, count) for count in range(max(most, 0) + 1)]
+    tried = [_one_out(lines, count) for count in range(max(most, 0) + 1)]
     chosen = _chosen([its for its in tried if its is not None]) if breaks is None else breaks
-    segments = segmented(sizes, times, chosen)
+    segments = lines.best(chosen, range(len(sizes)))
     held_out = tried[chosen] if chosen < len(tried) else None
     return Fit(
         curve,
@@ -115,8 +102,8 @@ def fit(curve: Curve, breaks: int | None = None) -> Fit:
         np.log(line(segments, sizes, sizes)) - np.log(times),
         held_out,
         _carried_out(sizes, times, segments),
-        _ahead(sizes, times, chosen),
-        _replicates(curve.log_times),
+        _ahead(lines, chosen),
+        replicates(curve.log_times),
         tuple(float(np.abs(its).mean()) for its in tried if its is not None),
         _dips(curve),
     )
@@ -144,31 +131,45 @@ def relative(columns: Sequence[Floats], times: Floats) -> Floats:
     return np.asarray(found / scale, dtype=np.float64)
 
 
+class Lines:
+    """Lines over stretches of sizes, each solved once: the hold-outs share most of them."""
+
+    def __init__(self, sizes: Floats, times: Floats) -> None:
+        self.sizes, self.times = sizes, times
+        self._known: dict[tuple[int, int, int | None], tuple[float, float, float]] = {}
+
+    def best(self, breaks: int, kept: Sequence[int], out: int | None = None) -> tuple[Segment, ...]:
+        """Segments (positions within `kept`) of least squares of relative errors over all places for breakpoints."""
+        count = len(kept)
+        best, chosen = math.inf, None
+        for inner in itertools.combinations(range(LEAST_SIZES, count - LEAST_SIZES + 1), breaks):
+            ends = list(itertools.pairwise((0, *inner, count)))
+            if breaks and any(after - before < LEAST_SIZES for before, after in ends):
+                continue
+            cost = sum(self._line(kept[before], kept[after - 1], out)[0] for before, after in ends)
+            if cost < best or chosen is None:
+                best, chosen = cost, ends
+        if chosen is None:
+            raise ValueError(f"segments: got {count} sizes, expected {LEAST_SIZES} for each of {breaks + 1} segments")
+        return tuple(
+            Segment(before, after - 1, *self._line(kept[before], kept[after - 1], out)[1:]) for before, after in chosen
+        )
+
+    def _line(self, first: int, last: int, out: int | None) -> tuple[float, float, float]:
+        """Cost, alpha and 1 / B of the sizes from `first` to `last` without `out`."""
+        inside = out if out is not None and first < out < last else None
+        key = first, last, inside
+        if key not in self._known:
+            its = [place for place in range(first, last + 1) if place != inside]
+            alpha, per_byte = _line_of(self.sizes[its], self.times[its])
+            errors = (alpha + per_byte * self.sizes[its]) / self.times[its] - 1
+            self._known[key] = float(errors @ errors), alpha, per_byte
+        return self._known[key]
+
+
 def segmented(sizes: Floats, times: Floats, breaks: int) -> tuple[Segment, ...]:
-    """The best segments for this number of breakpoints: least squares of relative errors over all places for them."""
-    count = len(sizes)
-    lines: dict[tuple[int, int], tuple[float, Segment]] = {}
-
-    def costs(first: int, last: int) -> tuple[float, Segment]:
-        if (first, last) not in lines:
-            its = slice(first, last + 1)
-            alpha, per_byte = _line_of(sizes[its], times[its])
-            errors = (alpha + per_byte * sizes[its]) / times[its] - 1
-            lines[first, last] = float(errors @ errors), Segment(first, last, alpha, per_byte)
-        return lines[first, last]
-
-    best: tuple[float, tuple[Segment, ...]] | None = None
-    for inner in itertools.combinations(range(LEAST_SIZES, count - LEAST_SIZES + 1), breaks):
-        starts = (0, *inner, count)
-        if any(after - before < LEAST_SIZES for before, after in itertools.pairwise(starts)) and breaks:
-            continue
-        parts = [costs(before, after - 1) for before, after in itertools.pairwise(starts)]
-        total = sum(cost for cost, _ in parts)
-        if best is None or total < best[0]:
-            best = total, tuple(segment for _, segment in parts)
-    if best is None:
-        raise ValueError(f"segmented: got {count} sizes, expected {LEAST_SIZES} for each of {breaks + 1} segments")
-    return best[1]
+    """The best segments for this number of breakpoints."""
+    return Lines(sizes, times).best(breaks, range(len(sizes)))
 
 
 def line(segments: Sequence[Segment], sizes: Floats, at: Floats) -> Floats:
@@ -205,13 +206,25 @@ def refitted(found: Fit, log_times: Floats) -> tuple[Segment, ...]:
     return tuple(segments)
 
 
+@functools.lru_cache(maxsize=1024)
+def drawn(found: Fit) -> tuple[tuple[tuple[Segment, ...], Floats], ...]:
+    """Segments of each replicate that has all sizes, and how its times lie off them, in logarithms."""
+    sizes = found.curve.sizes
+    result = []
+    for row in found.replicates:
+        if not np.isnan(row).any():
+            segments = refitted(found, row)
+            result.append((segments, row - np.log(line(segments, sizes, sizes))))
+    return tuple(result)
+
+
 def estimates(found: Fit) -> tuple[tuple[Estimate, Estimate, Estimate], ...]:
     """alpha in seconds, B in bytes/s and the half-performance size alpha x B in bytes, of each segment."""
     launches = found.curve.launches
-    drawn = [refitted(found, row) for row in found.replicates] if launches > 1 else []
+    replicates = [refitted(found, row) for row in found.replicates] if launches > 1 else []
     result = []
     for place, segment in enumerate(found.segments):
-        its = [replicate[place] for replicate in drawn]
+        its = [replicate[place] for replicate in replicates]
         per_byte = interval(segment.per_byte_s, [one.per_byte_s for one in its], launches)
         bandwidth = Estimate(*(1 / x if x else None for x in (per_byte.value, per_byte.high, per_byte.low)))
         half = None if not segment.per_byte_s else segment.alpha_s / segment.per_byte_s
@@ -225,32 +238,6 @@ def estimates(found: Fit) -> tuple[tuple[Estimate, Estimate, Estimate], ...]:
             )
         )
     return tuple(result)
-
-
-def interval(value: float, drawn: Sequence[float], launches: int) -> Estimate:
-    """The 95 % interval by the bootstrap's standard error and Student's t, in logarithms where none of them is 0.
-
-    A bootstrap over few launches is too narrow by sqrt((n - 1) / n) and by the normal quantile in place of t's; both
-    are put right (T. Hesterberg, "What Teachers Should Know About the Bootstrap", The American Statistician 69(4),
-    2015, section 4.1).
-    """
-    if launches < 2 or not drawn:
-        return Estimate(value)
-    its = np.asarray(drawn)
-    wide = student(launches - 1) * math.sqrt(launches / (launches - 1))
-    if value > 0 and its.min() > 0:
-        half = wide * float(np.std(np.log(its)))
-        return Estimate(value, value * math.exp(-half), value * math.exp(half))
-    half = wide * float(np.std(its))
-    return Estimate(value, max(0.0, value - half), value + half)
-
-
-@functools.cache
-def student(degrees: int, level: float = LEVEL) -> float:
-    """Student's t for an interval of this level."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(max(degrees, 1), 0.5 + level / 2))
 
 
 def root_mean_square(errors: Floats | Sequence[float]) -> float:
@@ -267,14 +254,16 @@ def _line_of(sizes: Floats, times: Floats) -> tuple[float, float]:
     return float(alpha), float(per_byte)
 
 
-def _one_out(sizes: Floats, times: Floats, breaks: int) -> Floats | None:
+def _one_out(lines: Lines, breaks: int) -> Floats | None:
     """Errors of the line at each size that it was fitted without, its breakpoints too; None with too few sizes."""
+    sizes, times = lines.sizes, lines.times
     if len(sizes) <= LEAST_SIZES * (breaks + 1):
         return None
     errors = np.empty(len(sizes))
     for out in range(len(sizes)):
-        rest, its = np.delete(sizes, out), np.delete(times, out)
-        errors[out] = math.log(line(segmented(rest, its, breaks), rest, sizes[out : out + 1])[0] / times[out])
+        kept = [place for place in range(len(sizes)) if place != out]
+        value = line(lines.best(breaks, kept, out), sizes[kept], sizes[out : out + 1])[0]
+        errors[out] = math.log(value / times[out])
     return errors
 
 
@@ -306,16 +295,17 @@ def _carried_out(sizes: Floats, times: Floats, segments: Sequence[Segment]) -> F
     return errors
 
 
-def _ahead(sizes: Floats, times: Floats, breaks: int) -> tuple[Ahead, ...]:
+def _ahead(lines: Lines, breaks: int) -> tuple[Ahead, ...]:
     """Forecast from the smaller sizes alone, for every size that they may end at and every larger one.
 
     L. J. Tashman, "Out-of-sample tests of forecasting accuracy", International Journal of Forecasting 16(4), 2000: the
     origin is rolled forward, so that what is forecast is never used.
     """
+    sizes, times = lines.sizes, lines.times
     found = []
     for last in range(len(sizes) - 2, LEAST_SIZES - 2, -1):
         its = slice(0, last + 1)
-        segments = segmented(sizes[its], times[its], min(breaks, (last + 1) // LEAST_SIZES - 1))
+        segments = lines.best(min(breaks, (last + 1) // LEAST_SIZES - 1), range(last + 1))
         beyond = carried(segments, sizes[its], np.log(times[its]), sizes[last + 1 :]) - np.log(times[last + 1 :])
         carries = byte_share(segments[-1], sizes[last])
         for target, error in zip(sizes[last + 1 :], beyond, strict=True):
@@ -327,19 +317,6 @@ def byte_share(segment: Segment, size: float) -> float:
     """The part of the time at a size that grows with it."""
     whole = _at(segment, size)
     return segment.per_byte_s * size / whole if whole > 0 else 0.0
-
-
-def _replicates(log_times: Floats) -> Floats:
-    """Means over launches that are drawn with replacement, whole: what a launch's sizes have in common stays."""
-    launches = len(log_times)
-    if launches < 2:
-        return log_times
-    draw = np.random.default_rng(_SEED)
-    counts = draw.multinomial(launches, np.full(launches, 1 / launches), size=REPLICATES).astype(np.float64)
-    there = ~np.isnan(log_times)
-    sums = counts @ np.where(there, log_times, 0.0)
-    weights = counts @ there
-    return np.asarray(np.where(weights > 0, sums / np.maximum(weights, 1), np.nan), dtype=np.float64)
 
 
 def _dips(curve: Curve) -> tuple[Dip, ...]:

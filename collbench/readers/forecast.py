@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collbench.errors import UsageError
-from collbench.readers.fit import LEVEL, Fit, byte_share, carried, fit, refitted, root_mean_square, student
+from collbench.readers.bootstrap import student
+from collbench.readers.fit import Fit, byte_share, carried, drawn, fit, line, root_mean_square
 from collbench.readers.fit_rows import Curve, Family, Floats, families
 from collbench.readers.laws import LawFit, fit_law, laws_of, misfit
 from collbench.record import Record
@@ -23,6 +24,8 @@ _NEAR = 5
 """Hold-outs nearest to a size whose errors stand for it."""
 _ON_BANDWIDTH = 0.5
 """Part of a time that grows with the size, from which bandwidth decides it."""
+_ROUNDED = 0.1
+"""Sizes that do not divide by the ranks are rounded, which takes them no farther out of a range."""
 _SAME_DISTANCE = 0.5
 """Octaves."""
 _AS_GOOD = 1.5
@@ -208,11 +211,10 @@ def _launch_error(its: Fit, at: Floats) -> float | None:
     curve = its.curve
     if curve.launches < 2:
         return None
-    values = []
-    for row in its.replicates:
-        there = ~np.isnan(row)
-        if there.all():
-            values.append(carried(refitted(its, row), curve.sizes, row, at)[0])
+    places = np.log(at), np.log(curve.sizes)
+    values = [
+        math.log(line(segments, curve.sizes, at)[0]) + float(np.interp(*places, off)[0]) for segments, off in drawn(its)
+    ]
     near = int(np.argmin(np.abs(np.log(curve.sizes / at[0]))))
     scatter = [float(np.nanvar(curve.log_times[:, place], ddof=1)) for place in _around(near, len(curve.sizes))]
     count = curve.launches
@@ -268,28 +270,31 @@ def _errors(law: LawFit, rest: Sequence[Fit], measured: Sequence[Curve]) -> tupl
     """Sizes and errors of what the rest forecasts for curves it was fitted without, at the sizes that it has."""
     low = max(one.curve.sizes[0] for one in rest)
     high = min(one.curve.sizes[-1] for one in rest)
-    sizes, errors = [], []
+    sizes, errors = [np.empty(0)], [np.empty(0)]
     for curve in measured:
-        for size, time in zip(curve.sizes, curve.times, strict=True):
-            if low * 0.9 <= size <= high * 1.1:  # what does not divide by the ranks is rounded
-                value = anchored(law, rest, float(size), curve.ranks, curve.hosts, curve.ranks_per_host)
-                sizes.append(float(size))
-                errors.append(value - math.log(time))
-    return np.array(sizes), np.array(errors)
+        inside = (curve.sizes >= low * (1 - _ROUNDED)) & (curve.sizes <= high * (1 + _ROUNDED))
+        at = curve.sizes[inside]
+        if len(at):
+            sizes.append(at)
+            values = anchored(law, rest, at, curve.ranks, curve.hosts, curve.ranks_per_host)
+            errors.append(values - np.log(curve.times[inside]))
+    return np.concatenate(sizes), np.concatenate(errors)
 
 
-def anchored(law: LawFit, fits: Sequence[Fit], size: float, ranks: int, hosts: int, ranks_per_host: int) -> float:
-    """Logarithm of the time by the law, carried by how the curves beside this number of ranks lie off the law."""
-    at = np.array([size])
+def anchored(law: LawFit, fits: Sequence[Fit], at: Floats, ranks: int, hosts: int, ranks_per_host: int) -> Floats:
+    """Logarithms of times by the law, carried by how the curves beside this number of ranks lie off the law."""
     same = [one for one in fits if one.curve.hosts == hosts] or list(fits)
-    off: dict[int, list[float]] = {}
+    off: dict[int, list[Floats]] = {}
     for one in same:
         curve = one.curve
-        measured = carried(one.segments, curve.sizes, np.log(curve.times), at)[0]
-        off.setdefault(curve.ranks, []).append(float(measured - math.log(law.of(curve, at)[0])))
+        measured = carried(one.segments, curve.sizes, np.log(curve.times), at)
+        off.setdefault(curve.ranks, []).append(measured - np.log(law.of(curve, at)))
     counts = sorted(off)
-    between = np.interp(math.log(ranks), np.log(counts), [float(np.mean(off[count])) for count in counts])
-    return math.log(law.times(at, ranks, hosts, ranks_per_host)[0]) + float(between)
+    table = np.array([np.mean(off[count], axis=0) for count in counts])
+    place = float(np.interp(math.log(ranks), np.log(counts), np.arange(len(counts))))
+    before, share = int(place), place % 1
+    between = table[before] if share == 0 else (1 - share) * table[before] + share * table[before + 1]
+    return np.asarray(np.log(law.times(at, ranks, hosts, ranks_per_host)) + between, dtype=np.float64)
 
 
 def _over_ranks(its: Fitted, size: int, ranks: int, hosts: int) -> _Part:
@@ -297,7 +302,7 @@ def _over_ranks(its: Fitted, size: int, ranks: int, hosts: int) -> _Part:
     per_host = -(-ranks // hosts)
     best = its.laws[0]
     values = {
-        one.fitted.law.name: anchored(one.fitted, its.fits, float(size), ranks, hosts, per_host)
+        one.fitted.law.name: float(anchored(one.fitted, its.fits, np.array([float(size)]), ranks, hosts, per_host)[0])
         for one in its.laws
         if one.error is None or best.error is None or one.error <= max(_AS_GOOD * best.error, best.error + _ALIKE)
     }
@@ -335,6 +340,3 @@ def _rank_error(its: Fitted, best: Support, size: float, ranks: int) -> float:
 
 def _listed(numbers: Sequence[int]) -> str:
     return " or ".join([", ".join(map(str, numbers[:-1])), str(numbers[-1])] if len(numbers) > 1 else map(str, numbers))
-
-
-__all__ = ["LEVEL", "Fitted", "Forecast", "Support", "anchored", "fit_family", "fitted", "forecast"]

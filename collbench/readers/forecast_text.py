@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from collbench.readers.fit import Estimate, Fit, estimates, root_mean_square
+from collbench.readers.bootstrap import LEVEL, Estimate
+from collbench.readers.fit import Fit, estimates, root_mean_square
 from collbench.readers.fit_rows import Floats
-from collbench.readers.forecast import LEVEL, Fitted, Forecast, Support
+from collbench.readers.forecast import Fitted, Forecast, Support
 from collbench.units import about, format_duration, format_rate, format_size
 
 FORMATS = ("text", "json", "csv")
@@ -44,7 +45,7 @@ def forecasts_text(asked: Asked, notes: Sequence[str]) -> str:
     shown: Fitted | None = None
     for its, one in asked:
         if its is not shown:
-            lines.append(title(its))
+            lines += [title(its), *_errors_in_short(its)]
             shown = its
         ends = (
             "no interval"
@@ -128,6 +129,19 @@ def _curve(one: Fit) -> list[str]:
         for dip in one.dips
     ]
     return lines
+
+
+def _errors_in_short(its: Fitted) -> list[str]:
+    """What every answer is to be read with: the hold-out errors."""
+    told = []
+    for one in its.fits:
+        parts = [f"fit {_rms(one.errors)}"]
+        parts += [] if one.held_out is None else [f"one size out {_rms(one.held_out)}"]
+        parts += [] if one.carried is None else [f"of the forecast {_rms(one.carried)}"]
+        hosts = f" on {one.curve.hosts} hosts" if one.curve.hosts > 1 else ""
+        told.append(f"  errors on {one.curve.ranks} ranks{hosts}: {', '.join(parts)}")
+    best = its.laws[0] if its.laws else None
+    return told + ([f"  over ranks: {_law(best)}"] if best and best.error is not None else [])
 
 
 def _laws(its: Fitted) -> list[str]:
