@@ -98,14 +98,54 @@ def test_more_hosts_than_measured_are_an_extrapolation() -> None:
 def test_a_collective_without_a_law_stays_where_it_was_measured() -> None:
     its = fit_family(family(ring(2), collective="bisection"))
     assert forecast(its, MIB, 2).law == ""
-    with pytest.raises(UsageError, match="no law over ranks is known"):
+    with pytest.raises(UsageError, match="no law over ranks tells of others"):
         forecast(its, MIB, 4, extrapolate=True)
 
 
-@pytest.mark.parametrize(("size", "ranks"), [(0, 2), (8, 1)])
-def test_nothing_and_nobody_are_refused(over_ranks: Fitted, size: int, ranks: int) -> None:
-    with pytest.raises(UsageError, match="expected at least 1 B and 2 ranks"):
+@pytest.mark.parametrize(
+    ("size", "ranks", "said"),
+    [(0, 2, "size: got 0 B, expected at least 1 B"), (MIB, 1, "ranks: got 1, expected 2, 4 or 8 as measured")],
+)
+def test_nothing_and_nobody_are_refused(over_ranks: Fitted, size: int, ranks: int, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
         forecast(over_ranks, size, ranks, extrapolate=True)
+
+
+def test_one_rank_is_a_curve_and_tells_nothing_of_others() -> None:
+    alone = made_up(1e-7, 1e10, SIZES, ranks=1)
+    its = fit_family(family(alone, ring(2), ring(4)))
+    assert forecast(its, MIB, 1).time_s == pytest.approx(1e-7 + MIB / 1e10, rel=1e-6)
+    without = fit_family(family(ring(2), ring(4)))
+    assert forecast(its, MIB, 3).time_s == pytest.approx(forecast(without, MIB, 3).time_s)
+
+
+def test_what_is_rounded_to_the_ranks_is_still_measured() -> None:
+    odd = [size // 12 * 12 for size in SIZES]
+    its = fit_family(family(made_up(ALPHA, BANDWIDTH, odd, ranks=3, launches=2, of_launch=0.01)))
+    one = forecast(its, MIB, 3)
+    assert not one.extrapolated
+    assert width(one) < 1.5
+
+
+def test_a_size_that_the_curves_beside_do_not_have_is_beyond() -> None:
+    few = made_up(ALPHA, BANDWIDTH, doubling(KIB, 64 * KIB), ranks=2)
+    its = fit_family(family(few, ring(4)))
+    with pytest.raises(UsageError, match="size: got 1 MiB, expected 1 KiB to 64 KiB as measured"):
+        forecast(its, MIB, 3)
+
+
+def test_hosts_that_the_others_lack_are_not_held_out() -> None:
+    curves = [curve(SIZES, [hosts**2 * (1e-5 + size / 1e9) for size in SIZES], 4 * hosts, hosts) for hosts in (1, 2, 4)]
+    found = fit_family(family(*curves)).laws[0]
+    assert [count for count, _, _ in found.held_out] == [4, 8, 16]
+    assert [octaves for octaves, _, _ in found.ahead] == [1.0]  # from 8 to 16; from one host to two nothing is known
+
+
+def test_sizes_of_different_launches_have_no_interval() -> None:
+    table = np.log(ring(2).times) + np.zeros((2, 1))
+    table[0, :6], table[1, 6:] = np.nan, np.nan
+    its = fit_family(family(Curve(2, 1, 2, np.array(SIZES, dtype=np.float64), table)))
+    assert forecast(its, MIB, 2).low_s is None
 
 
 def test_farther_is_wider() -> None:

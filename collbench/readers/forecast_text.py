@@ -13,7 +13,8 @@ import numpy as np
 from collbench.readers.bootstrap import LEVEL, Estimate
 from collbench.readers.fit import Fit, estimates, root_mean_square
 from collbench.readers.fit_rows import Floats
-from collbench.readers.forecast import Fitted, Forecast, Support
+from collbench.readers.forecast import Fitted, Forecast
+from collbench.readers.over_ranks import Support
 from collbench.units import about, format_duration, format_rate, format_size
 
 FORMATS = ("text", "json", "csv")

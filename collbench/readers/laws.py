@@ -22,6 +22,10 @@ Tier = tuple[float, float]
 """What a fabric tier's alpha and 1/B are multiplied by; the second also by S."""
 
 
+_LEAST_S = 1e-12
+"""Below what any clock reads: a law may have found nothing that a number of ranks is told by."""
+
+
 @dataclass(frozen=True)
 class Law:
     """An algorithm: `tiers` of (ranks, hosts, ranks per host), one for each kind of link that it tells apart."""
@@ -44,7 +48,7 @@ class LawFit:
         its = self.law.tiers(ranks, hosts, ranks_per_host)
         for (starts, moved), (alpha, per_byte) in zip(its, self.tiers, strict=True):
             found += starts * alpha + moved * per_byte * sizes
-        return found
+        return np.maximum(found, _LEAST_S)
 
     def of(self, curve: Curve, sizes: Floats | None = None) -> Floats:
         """On the ranks of a curve."""
