@@ -48,7 +48,7 @@ class LawFit:
         its = self.law.tiers(ranks, hosts, ranks_per_host)
         for (starts, moved), (alpha, per_byte) in zip(its, self.tiers, strict=True):
             found += starts * alpha + moved * per_byte * sizes
-        return np.maximum(found, _LEAST_S)
+        return np.asarray(np.maximum(found, _LEAST_S), dtype=np.float64)
 
     def of(self, curve: Curve, sizes: Floats | None = None) -> Floats:
         """On the ranks of a curve."""
