@@ -164,7 +164,9 @@ def _parser() -> argparse.ArgumentParser:
     add.set_defaults(function=_baseline_add)
 
     forecast = commands.add_parser(
-        "forecast", help="plan: does it fit, how long is a step, where does the fabric stop paying", allow_abbrev=False
+        "forecast",
+        help="plan: times at other sizes and ranks, memory, steps, and where the fabric stops paying",
+        allow_abbrev=False,
     )
     planning.add(forecast, _positive)
     forecast.set_defaults(function=_forecast)
@@ -354,10 +356,9 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _forecast(options: argparse.Namespace) -> int:
-    from collbench.planning.command import PlanOptions, command
+    from collbench.planning.forecast import command
 
-    given = dict(vars(options), compute=tuple(options.compute))
-    return command(PlanOptions(**{name: given[name] for name in PlanOptions.__dataclass_fields__}))
+    return command(options)
 
 
 def _baseline_add(options: argparse.Namespace) -> int:
