@@ -19,7 +19,7 @@ RANKS = (1, 2, 3, 4)
 
 # Names the test, and below it the run, in the environment of all that it starts. Launchers give ranks process groups
 # (Open MPI) or sessions (MPICH) of their own, and orphans get another parent, but the environment stays.
-MARKER = "COLLBENCH_TEST"
+MARKER = "TEST_OF_COLLBENCH"
 
 SEGMENTS = (b"sm_segment.", b"vader_segment.", b"mpich_shm_")  # of Open MPI 5 and 4, of MPICH
 
