@@ -250,6 +250,9 @@ def test_a_launch_that_went_wrong_ends_it(at: int, code: int, fake: Fake, capsys
     assert ab_of(*AB) == code
     assert len(fake.order) == at
     assert f"ended with exit code {code}" in "".join(capsys.readouterr())
+    if at > 12:  # what is complete is compared all the same, round by round
+        content = json.loads(Path("out/comparison.json").read_text())
+        assert {tuple(one["launches"]) for one in content["decisions"]} == {(6, 6)}
 
 
 def test_aa_knows_the_noise_floor(fake: Fake, capsys: Out) -> None:
