@@ -29,8 +29,8 @@ sizes = ["8 B"]
 def test_a_slowdown_of_one_side_is_found(tmp_path: Path) -> None:
     scenario, run = tmp_path / "planted.toml", tmp_path / "run"
     scenario.write_text(SCENARIO)
-    # 50 ms, where all_reduce takes less than one microsecond, and 20 ms where something else has its core: found whatever
-    # the machine does beside it.
+    # 50 ms, where all_reduce takes less than one microsecond, and 20 ms where something else has its core: found
+    # whatever the machine does beside it.
     planted = planting.install(tmp_path / "planted", {"time_ns": {"8": 5e7}, "step_ns": planting.step_ns()})
     sides = ["--ab-prefix", "env", f"env {planting.SHARE}=1"]
     limits = ["--most-rounds", "2", "--time-limit", "100 s", "--case", "all_reduce 8 B", "--format", "json"]
