@@ -4,9 +4,10 @@ import argparse
 import shlex
 from dataclasses import replace
 
-from collbench.ab_plan import FILE, Plan, Side
+from collbench.ab_plan import Plan, Side
 from collbench.errors import UsageError
 from collbench.launcher import default_ranks
+from collbench.runs import AB_FILE
 from collbench.units import parse_duration
 
 _SIDES = ("ab", "ab_variants", "ab_python", "ab_prefix", "aa")
@@ -20,7 +21,7 @@ def wanted(options: argparse.Namespace) -> bool:
     """Whether it is an A/B that is asked for, or to go on with; options that have a meaning only there are refused."""
     if any(getattr(options, name) for name in _SIDES):
         return True
-    if options.resume is not None and (options.resume / FILE).is_file():
+    if options.resume is not None and (options.resume / AB_FILE).is_file():
         return True
     for name in _ONLY_HERE:
         if getattr(options, name):

@@ -202,6 +202,8 @@ def test_an_interrupted_one_goes_on_without_the_half_launch(fake: Fake, capsys: 
     fake.interrupt_at = 6
     assert ab_of(*AB) == 130
     assert "interrupted after 5 launches; `collbench launch --resume out` goes on" in capsys.readouterr().err
+    assert main(["launch", "--resume", "out/base"]) == 2
+    assert "got out/base, a side of an A/B, expected all of it: --resume out\n" in capsys.readouterr().err
     begun = list(fake.order)
     fake.interrupt_at, fake.order = None, []
     assert main(["launch", "--resume", "out"]) == 0
