@@ -3,12 +3,15 @@
 import argparse
 import shlex
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from collbench.ab_plan import Plan, Side
 from collbench.errors import UsageError
 from collbench.launcher import default_ranks
 from collbench.runs import AB_FILE
 from collbench.units import parse_duration
+
+if TYPE_CHECKING:  # numpy, which a plain launch need not wait for here
+    from collbench.ab_plan import Plan
 
 _SIDES = ("ab", "ab_variants", "ab_python", "ab_prefix", "aa")
 _ONLY_HERE = (
@@ -51,7 +54,8 @@ def command(options: argparse.Namespace) -> int:
     return run(told)
 
 
-def _plan(options: argparse.Namespace) -> Plan:
+def _plan(options: argparse.Namespace) -> "Plan":
+    from collbench.ab_plan import Plan, Side
     from collbench.readers.gate_command import options_of, rules_of
 
     if options.launches is not None:

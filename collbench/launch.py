@@ -282,7 +282,8 @@ def _faults(folder: RunFolder, start: str) -> list[Fault]:
 def _keep(folder: RunFolder) -> str:
     if not folder.results_path.exists():
         return ""
-    return f"; finished rows are in {folder.results_path}, and `collbench launch --resume {resumed_by(folder.path)}` completes them"
+    resume = f"collbench launch --resume {resumed_by(folder.path)}"
+    return f"; finished rows are in {folder.results_path}, and `{resume}` completes them"
 
 
 def _ending(code: int) -> str:
