@@ -39,6 +39,6 @@ def test_a_slowdown_of_one_side_is_found(tmp_path: Path) -> None:
     content = json.loads(done.out)
     (case,) = content["decisions"]
     assert (case["name"], case["word"], case["launches"]) == ("all_reduce 8 B", "slower", [4, 4])
-    assert 0.02 < case["added_s"] < 0.5
+    assert case["added_s"] > 0.02
     assert content == json.loads((run / "comparison.json").read_text())
     assert "# look 1 of at most 1, 4 launches a side: all_reduce 8 B slower" in done.err
