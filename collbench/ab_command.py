@@ -3,11 +3,15 @@
 import argparse
 import shlex
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from collbench.ab_plan import FILE, Plan, Side
 from collbench.errors import UsageError
 from collbench.launcher import default_ranks
+from collbench.runs import AB_FILE
 from collbench.units import parse_duration
+
+if TYPE_CHECKING:  # numpy, which a plain launch need not wait for here
+    from collbench.ab_plan import Plan
 
 _SIDES = ("ab", "ab_variants", "ab_python", "ab_prefix", "aa")
 _ONLY_HERE = (
@@ -20,7 +24,7 @@ def wanted(options: argparse.Namespace) -> bool:
     """Whether it is an A/B that is asked for, or to go on with; options that have a meaning only there are refused."""
     if any(getattr(options, name) for name in _SIDES):
         return True
-    if options.resume is not None and (options.resume / FILE).is_file():
+    if options.resume is not None and (options.resume / AB_FILE).is_file():
         return True
     for name in _ONLY_HERE:
         if getattr(options, name):
@@ -50,7 +54,8 @@ def command(options: argparse.Namespace) -> int:
     return run(told)
 
 
-def _plan(options: argparse.Namespace) -> Plan:
+def _plan(options: argparse.Namespace) -> "Plan":
+    from collbench.ab_plan import Plan, Side
     from collbench.readers.gate_command import options_of, rules_of
 
     if options.launches is not None:

@@ -14,8 +14,8 @@ from collbench.readers.gate import Rules
 from collbench.readers.gate_rows import AXES
 from collbench.readers.shift import launches_needed
 from collbench.record import Record
+from collbench.runs import AB_FILE
 
-FILE = "ab.json"
 NAMES_OF_SIDES = ("base", "new")
 ROUND = 4
 """Launches of a round, two of each side: A B B A, and the next time B A A B, so that a drift cancels."""
@@ -73,13 +73,13 @@ class Plan:
 
     def keep(self, folder: Path) -> None:
         """Write it, and how far it is, where a resume finds it."""
-        with sentences(folder / FILE, "write it"):
-            write_atomically(folder / FILE, json.dumps(asdict(self), indent=1) + "\n")
+        with sentences(folder / AB_FILE, "write it"):
+            write_atomically(folder / AB_FILE, json.dumps(asdict(self), indent=1) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read what `keep` wrote."""
-        path = folder / FILE
+        path = folder / AB_FILE
         try:
             content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             sides = [Side(**(side | {"prefix": tuple(side["prefix"])})) for side in content["sides"]]

@@ -24,7 +24,7 @@ from collbench.leftovers import kill, processes_with, remove_session, segments_o
 from collbench.listing import default_backend_here
 from collbench.output import complain, tell
 from collbench.results import RunFolder
-from collbench.runs import begin_run, check_launches, drop_unfinished, open_run
+from collbench.runs import begin_run, check_launches, drop_unfinished, open_run, resumed_by
 from collbench.samples import check_available
 from collbench.scenario import Scenario, Variant, load
 
@@ -174,6 +174,8 @@ def _tells_choices(scenario: Scenario, ranks: int) -> bool:
 def _resumed(options: LaunchOptions, scenario: Scenario) -> tuple[RunFolder, int, int]:
     """Open the run to complete, check that it is of this scenario, and take out the rows that are measured anew."""
     assert options.output is not None
+    if (whole := resumed_by(options.output)) != options.output:
+        raise UsageError(f"--resume: got {options.output}, a side of an A/B, expected all of it: --resume {whole}")
     info = RunFolder.open(options.output).read_info()
     if options.ranks not in (None, info.ranks):
         raise UsageError(f"--resume: got -n {options.ranks}, expected {info.ranks} ranks as the run began with")
@@ -280,7 +282,8 @@ def _faults(folder: RunFolder, start: str) -> list[Fault]:
 def _keep(folder: RunFolder) -> str:
     if not folder.results_path.exists():
         return ""
-    return f"; finished rows are in {folder.results_path}, and `collbench launch --resume {folder.path}` completes them"
+    resume = f"collbench launch --resume {resumed_by(folder.path)}"
+    return f"; finished rows are in {folder.results_path}, and `{resume}` completes them"
 
 
 def _ending(code: int) -> str:

@@ -14,6 +14,8 @@ from collbench.scenario import Scenario, find, load
 UNFINISHED = frozenset({"failed", "timeout"})
 """Statuses of rows that a resume measures anew."""
 _SHOWN_LINES = 12
+AB_FILE = "ab.json"
+"""In the folder of an A/B, whose sides are run folders in it (collbench.ab)."""
 
 
 def begin_run(path: Path | None, scenario: Scenario, source: str, ranks: int, launches: int) -> RunFolder:
@@ -39,6 +41,11 @@ def open_run(path: Path, scenario: Scenario, ranks: int) -> RunFolder:
     if info.ranks != ranks:
         raise UsageError(f"{path}: got {ranks} ranks, expected {info.ranks} as the run began with")
     return folder
+
+
+def resumed_by(path: Path) -> Path:
+    """The folder to name where a run is to go on: a side of an A/B goes on with the other."""
+    return path.parent if (path.parent / AB_FILE).exists() else path
 
 
 def begin_or_open_run(path: Path | None, scenario: Scenario, source: str, ranks: int, launches: int) -> RunFolder:

@@ -130,6 +130,7 @@ def test_it_ends_when_all_is_decided(factor: float, code: int, word: str, fake: 
     content = json.loads(Path("out/comparison.json").read_text())
     assert (content["overall"], content["looks"]) == (word, 5)
     assert content["level"] == pytest.approx(0.025 / 3 / 5)
+    assert content["decisions"][-1]["level"] == pytest.approx(0.025 / 5)
 
 
 def test_what_is_at_the_threshold_takes_all_rounds_and_stays_unclear(fake: Fake, capsys: Out) -> None:
@@ -140,15 +141,17 @@ def test_what_is_at_the_threshold_takes_all_rounds_and_stays_unclear(fake: Fake,
     assert "the most rounds are done" in said.out
 
 
-def test_the_time_limit_ends_it_with_a_look(fake: Fake, capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter(range(0, 100_000, 10))
-    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+@pytest.mark.parametrize(("limit", "launches", "looked"), [("90 s", 4, 1), ("2 min", 6, 1), ("3 min", 8, 2)])
+def test_the_time_limit_ends_it_with_a_look_at_what_is_new(
+    limit: str, launches: int, looked: int, fake: Fake, capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 10.0 * len(fake.order))
     fake.factor["new"], fake.noise = 1.1, 0.05
-    assert ab_of(*AB, "--time-limit", "2 min") == 6
-    assert "the time is up" in (said := capsys.readouterr()).out
-    assert 4 <= len(fake.order) < 40
-    assert len(fake.order) % 4 == 0
-    assert "look 1 of at most" in said.out
+    assert ab_of(*AB, "--time-limit", limit) == 6
+    assert len(fake.order) == 2 * launches
+    said = capsys.readouterr().out
+    assert "the time is up" in said
+    assert f"{launches} launches a side in turns of A B B A and B A A B; look {looked} of at most 5" in said
 
 
 def test_launches_that_share_cores_are_not_repeated(fake: Fake, capsys: Out) -> None:
@@ -199,6 +202,8 @@ def test_an_interrupted_one_goes_on_without_the_half_launch(fake: Fake, capsys: 
     fake.interrupt_at = 6
     assert ab_of(*AB) == 130
     assert "interrupted after 5 launches; `collbench launch --resume out` goes on" in capsys.readouterr().err
+    assert main(["launch", "--resume", "out/base"]) == 2
+    assert "got out/base, a side of an A/B, expected all of it: --resume out\n" in capsys.readouterr().err
     begun = list(fake.order)
     fake.interrupt_at, fake.order = None, []
     assert main(["launch", "--resume", "out"]) == 0
@@ -232,11 +237,9 @@ def test_a_resume_after_the_time_was_up_goes_on_at_the_looks_that_are_left(
 ) -> None:
     fake.factor["new"], fake.noise = 1.1, 0.05
     with monkeypatch.context() as patched:
-        clock = iter(range(0, 100_000, 10))
-        patched.setattr(time, "monotonic", lambda: float(next(clock)))
-        assert ab_of(*AB, "--most-rounds", "6", "--time-limit", "1 min") == 6
-    begun = len(fake.order)
-    assert begun < 12
+        patched.setattr(time, "monotonic", lambda: 10.0 * len(fake.order))
+        assert ab_of(*AB, "--most-rounds", "6", "--time-limit", "90 s") == 6
+    assert len(fake.order) == 8
     assert "look 1 of at most 2" in capsys.readouterr().out
     assert main(["launch", "--resume", "out"]) == 6
     assert len(fake.order) == 24
@@ -250,6 +253,9 @@ def test_a_launch_that_went_wrong_ends_it(at: int, code: int, fake: Fake, capsys
     assert ab_of(*AB) == code
     assert len(fake.order) == at
     assert f"ended with exit code {code}" in "".join(capsys.readouterr())
+    if at > 12:  # what is complete is compared all the same, round by round
+        content = json.loads(Path("out/comparison.json").read_text())
+        assert {tuple(one["launches"]) for one in content["decisions"]} == {(6, 6)}
 
 
 def test_aa_knows_the_noise_floor(fake: Fake, capsys: Out) -> None:

@@ -31,6 +31,8 @@ def script() -> Any:
 
 @pytest.fixture(scope="module")
 def pool(script: Any) -> Any:
+    if not script.POOL.exists():
+        pytest.skip("there is no pool of launches; `scripts/gate_power pool` measures one in an hour")
     return script.load_pool(script.POOL)
 
 
@@ -76,6 +78,7 @@ def test_each_size_is_in_its_band(script: Any) -> None:
     assert [script._of(band) for band in script.BANDS] == [[0, 1], [2, 3], [4, 5]]
 
 
+@pytest.mark.usefixtures("pool")
 def test_the_pool_s_file_is_what_the_script_writes(script: Any) -> None:
     header = script.POOL.read_text().splitlines()[0]
     assert header.split(",") == ["launch", *script.COLUMNS]
