@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _FIXTURE = "collective_benchmark"
 _TIMEOUT = "120 s"
+REFUSED: pytest.StashKey[int] = pytest.StashKey()
+"""The exit code of a session that cannot run."""
 _ALONE: pytest.StashKey["Session"] = pytest.StashKey()
 _TIMER: pytest.StashKey[Any] = pytest.StashKey()
 
@@ -72,6 +74,12 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     from collbench.pytest_session import around
 
     return (yield from around(config))
+
+
+@pytest.hookimpl(tryfirst=True, specname="pytest_cmdline_main")
+def not_started(config: pytest.Config) -> int | None:
+    """Let pytest run nothing where the ranks could not be started: a wrapper cannot."""
+    return config.stash.get(REFUSED, None)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -19,6 +19,7 @@ import pytest
 from collbench.errors import CannotRun, CollbenchError, Interrupted, UsageError
 from collbench.pytest_bench import Bench, Measured, told_path
 from collbench.pytest_cases import CASES, case_of, named
+from collbench.pytest_plugin import REFUSED
 from collbench.pytest_ranks import LeftBehind, Ranks, Verdict, agreed
 from collbench.rank import START_TIMEOUT_S, STOP_TIMEOUT_S, default_backend
 from collbench.start import import_all, launcher_rank, launcher_size, start_world, stop_world
@@ -52,11 +53,10 @@ _REASON = 500
 def around(config: pytest.Config) -> Generator[None, Any, Any]:
     """Start the ranks, let pytest run, and end them with one exit code."""
     problem = refused(config)
-    if problem is not None:
-        return _told(problem)
-    found = _started(config)
+    found = _told(problem) if problem is not None else _started(config)
     if isinstance(found, int):
-        return found
+        config.stash[REFUSED] = found
+        return (yield)
     session, code, failure = found, 1, None
     config.pluginmanager.register(session, "collbench-session")
     try:
