@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collbench.record import Record
 
 _FIXTURE = "collective_benchmark"
-_TIMEOUT = "120 s"
+_TIMEOUT_S = 120.0
 REFUSED: pytest.StashKey[int] = pytest.StashKey()
 """The exit code of a session that cannot run."""
 _ALONE: pytest.StashKey["Session"] = pytest.StashKey()
@@ -48,8 +48,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--collbench-timeout",
         metavar="TIME",
         type=_seconds,
-        default=_TIMEOUT,
-        help="End all ranks where a phase of a test takes longer. Default: %(default)s.",
+        default=_TIMEOUT_S,
+        help=f"End all ranks where a phase of a test takes longer. Default: {_TIMEOUT_S:g} s.",
     )
 
 

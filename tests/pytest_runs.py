@@ -74,3 +74,9 @@ def reports(folder: Path, ranks: int) -> dict[str, str]:
         if found.get(name, "passed") == "passed":
             found[name] = "xfail" if xfail and outcome == "skipped" else outcome
     return found
+
+
+def alone(folder: Path, *args: str) -> launching.CompletedRun:
+    """Run pytest in a folder, in one process that no launcher has started."""
+    command = [sys.executable, "-m", "pytest", "--color=no", *args]
+    return launching.run(command, timeout=60, cwd=folder, env={"PYTEST_ADDOPTS": None})
