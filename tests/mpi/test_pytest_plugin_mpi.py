@@ -1,12 +1,12 @@
 """pytest sessions over several ranks: in step, reported by rank 0 alone, ended when one rank fails."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import launching
 from collbench.results import read
 from pytest_runs import CONFTEST, SCENARIO, on_ranks, reports
 
@@ -77,7 +77,8 @@ def test_a_later_session_is_held_against_an_earlier_one(ranks: int, folder: Path
             one["stats"]["median"] *= factor
         (folder / "then.json").write_text(json.dumps(then))
         done = on_ranks(ranks, folder, *session[:2], *session[4:], *against).expect(code)
-        assert done.out.count("2 passed") == code == 0 or done.err.count("Performance has regressed:") == 1, done
+        assert done.out.count("2 passed") == 1
+        assert done.err.count("Performance has regressed:") == code
 
 
 TRAPS = """\
@@ -243,10 +244,18 @@ def test_wrong_data_fail_a_test_and_what_cannot_run_skips_it(ranks: int, folder:
     assert set(reports(folder, ranks).values()) == {"failed", "skipped"}
 
 
-HANGS = {"loops": "while True: pass", "is killed": "os.kill(os.getpid(), signal.SIGKILL)", "leaves": "os._exit(0)"}
+HANGS = {
+    "loops": "while True: pass",
+    "is killed": "os.kill(os.getpid(), signal.SIGKILL)",
+    "leaves": "os._exit(0)",
+    "is interrupted": "raise KeyboardInterrupt",
+}
 
 
-@pytest.mark.parametrize(("name", "ranks"), [("loops", 1), ("loops", 2), ("loops", 4), ("is killed", 2), ("leaves", 2)])
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [("loops", 1), ("loops", 2), ("loops", 4), ("is killed", 2), ("leaves", 2), ("is interrupted", 2)],
+)
 def test_a_rank_that_is_gone_or_stuck_ends_all(name: str, ranks: int, folder: Path) -> None:
     (folder / "test_stuck.py").write_text(
         "import os, signal\nfrom conftest import LAST\n\n\ndef test_stuck(collective_benchmark):\n"
@@ -254,8 +263,10 @@ def test_a_rank_that_is_gone_or_stuck_ends_all(name: str, ranks: int, folder: Pa
     )
     args = ["test_stuck.py", "--collbench=", "--collbench-output=run", "--collbench-timeout=3 s"]
     done = on_ranks(ranks, folder, *args)
-    assert done.code != 0
+    # MPICH's mpirun ends the others as well where one leaves with 0, but calls that a success.
+    assert done.code != 0 or (name, launching.flavour()) == ("leaves", "mpich")
     assert done.seconds < 40
+    assert " passed" not in done.out
     if name == "loops":
         assert "no progress for 3 s; [measure] timeout and --collbench-timeout give" in done.err
         assert "of test_stuck.py::test_stuck" in done.err
@@ -271,9 +282,9 @@ def test_collections_that_differ_are_refused(name: str, ranks: int, folder: Path
     }
     (folder / "test_n.py").write_text(f"import pytest\nfrom conftest import LAST\n\n\n{lines[name]}")
     done = on_ranks(ranks, folder, "test_n.py", "--collbench=").expect(4)
+    who = f"ERROR: collection: rank {ranks - 1} on "
     said = "could not collect test_n.py: " if name == "error" else "that are not the 2 of rank 0"
-    assert done.err.count(f"ERROR: collection: rank {ranks - 1} on ") == done.err.count(said) == 1 or name == "error"
-    assert said in done.err if name != "error" else "could not collect test_n.py" in done.err
+    assert (done.err.count(who), done.err.count(said)) == (1, 1)
 
 
 def refusals() -> list[Any]:
@@ -306,7 +317,3 @@ def test_the_fixture_says_what_it_needs_on_several_ranks(ranks: int, folder: Pat
     done = on_ranks(ranks, folder, "test_mine.py")
     assert done.code != 0
     assert f"got {ranks} ranks and no --collbench" in done.out
-
-
-def without(environ: Mapping[str, str], *, prefixes: tuple[str, ...]) -> dict[str, str]:
-    return {name: value for name, value in environ.items() if not name.startswith(prefixes)}
