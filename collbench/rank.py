@@ -70,7 +70,7 @@ def main(options: RankOptions) -> int:
     watchdog = Watchdog(launcher_rank())
     start = os.environ.get(LAUNCHED, "")
     if start and options.output is not None:
-        watchdog.on_fault = _keep_fault(options.output, start)
+        watchdog.on_fault = keep_fault(options.output, start)
     watchdog.start()
     watchdog.enter("start", START_TIMEOUT_S)
     # Rank 0's reading of the scenario (pydantic) and every rank's numba go on while MPI_Init waits.
@@ -109,7 +109,7 @@ def main(options: RankOptions) -> int:
     return code
 
 
-def _keep_fault(path: Path, start: str) -> Callable[[dict[str, Any]], bool]:
+def keep_fault(path: Path, start: str) -> Callable[[dict[str, Any]], bool]:
     """Write faults to the run folder; they are told there to `collbench launch`, which tells the user."""
     from collbench.results import RunFolder
 
@@ -136,7 +136,7 @@ def _run(
         wait_for_imports()  # while rank 0 makes the run folder
     job = world.from_root(lambda: _job(options, world, load()))
     folder = RunFolder(job.folder)
-    watchdog.on_fault = _keep_fault(job.folder, job.start)
+    watchdog.on_fault = keep_fault(job.folder, job.start)
     wait_for_imports()
     from collbench.choices import load as load_choices
     from collbench.runner import Runner
@@ -145,7 +145,7 @@ def _run(
     gc.freeze()
     gc.enable()
     world = replace(world, ranks_per_device=job.scenario.measure.ranks_per_device)
-    _set_up_nccl(job, options, world)
+    set_up_nccl(job, options, world)
     plan = _plan(job, options, world)
     locked = _LOCKED[0] if world.rank == 0 else folder
     launch = Books(job, locked, world, plan, variant=options.variant, quiet=options.quiet)
@@ -181,7 +181,7 @@ def _run(
     return 0 if LAUNCHED in os.environ else code
 
 
-def _set_up_nccl(job: Job, options: RankOptions, world: "World") -> None:
+def set_up_nccl(job: Job, options: RankOptions, world: "World") -> None:
     """Say to NCCL, before it is loaded, where it writes its log, and that ranks may share a device."""
     if importlib.util.find_spec("cupy") is None:
         return

@@ -100,8 +100,8 @@ class Runner:
                 f"plan: rank {other} on {self.world.hosts[other]} made another plan than rank 0 on "
                 f"{self.world.hosts[0]}; the hosts must have the same version of collbench"
             )
-        self._paths.open()
-        statuses = [status for case in plan.cases for status in self._case(case)]
+        self.open()
+        statuses = [status for case in plan.cases for status in self.case(case)]
         if any(one.startswith("pairs") for sweep in self.scenario.sweeps for one in sweep.topologies):
             from collbench import again
 
@@ -109,10 +109,15 @@ class Runner:
                 if (case.case_id, one[0].name) not in self.done:
                     self._opened.close_groups()
                     statuses += self._round(case, one, None)
-        self._close()
+        self.close()
         return self.world.broadcast(statuses)
 
-    def _close(self) -> None:
+    def open(self) -> None:
+        """Before the first case. Collective over the world, as all that follows."""
+        self._paths.open()
+
+    def close(self) -> None:
+        """After the last case."""
         self.watchdog.enter("close", self.scenario.measure.timeout_s)
         self._neighbours.stop()
         self._opened.close()
@@ -129,7 +134,7 @@ class Runner:
                         if (choice := outcomes[group.ranks[0]][1].get("choice")) is not None:
                             found[case.case_id, group.name] = choice
             self._opened.close_groups()
-        self._close()
+        self.close()
         return found
 
     def _overhear(self, point: Point) -> Outcome:
@@ -145,8 +150,8 @@ class Runner:
             bound.close()
         return "ok", {"choice": choice}, None
 
-    def _case(self, case: Case) -> list[str]:
-        """Measure a case on each round of its topology's groups; the statuses of the rows."""
+    def case(self, case: Case) -> list[str]:
+        """Measure a case on each round of its topology's groups; the statuses of the rows, on rank 0."""
         if case.topology != self._topology:
             self.watchdog.enter("close", self.scenario.measure.timeout_s)
             self._opened.close_groups()

@@ -73,11 +73,16 @@ class Watchdog:
     `on_fault` is called with the fault (what `_fault` makes), must write it down at once, and says with True that
     somebody else will tell it to the user; `on_death` is called last, after the other ranks had time to write theirs.
     `libraries` are asked every second whether something went wrong in threads of their own, and to abort what is under
-    way before the process ends.
+    way before the process ends. `signals` says whether it waits for the signals, which must be blocked then; `stderr`
+    is the descriptor that it speaks on.
     """
 
-    def __init__(self, rank: int = 0) -> None:
+    remedy = "[measure] timeout gives slow operations more time"
+    """What the user may do where a deadline was too short."""
+
+    def __init__(self, rank: int = 0, *, signals: bool = True, stderr: int = 2) -> None:
         self.rank = rank
+        self._signals, self._stderr = signals, stderr
         self.on_fault: Report = lambda fault: False
         self.on_death: Report = lambda fault: None
         self.libraries: list[Library] = []
@@ -124,7 +129,7 @@ class Watchdog:
         try:
             if not self.on_fault(fault):
                 where = f"phase {fault['phase']}" + (f" of {fault['case']}" if fault["case"] else "")
-                _say(f"rank {self.rank} on {fault['host']}: {error} ({where})")
+                self._say(f"rank {self.rank} on {fault['host']}: {error} ({where})")
             settle_s = SETTLE_S / 2 if settle else 0.0
             time.sleep(settle_s)
             self._abort()
@@ -157,7 +162,7 @@ class Watchdog:
     def tell(self, error: CollbenchError) -> None:
         """Write down or say an error that all ranks end with in order; one of them says it."""
         if not self.on_fault(self._fault(error) | {"everyone": True}):
-            _say(str(error))
+            self._say(str(error))
 
     def _fault(self, error: CollbenchError) -> dict[str, Any]:
         phase = self._phase
@@ -184,7 +189,7 @@ class Watchdog:
     def _watch(self) -> None:
         looked_up, still_until, asked = time.monotonic(), 0.0, 0.0
         while not self._stopped.is_set():
-            caught = signal.sigtimedwait(SIGNALS, POLL_S)
+            caught = self._caught()
             if self._stopped.is_set():
                 return
             gap, looked_up = time.monotonic() - looked_up, time.monotonic()
@@ -206,17 +211,20 @@ class Watchdog:
                 self.die(Interrupted("the launcher is gone, so this rank ends too"))
             if phase.deadline is not None and now > phase.deadline:
                 self.die(
-                    DeadlineExceeded(
-                        f"no progress for {phase.timeout_s:g} s{self._still}; "
-                        "[measure] timeout gives slow operations more time"
-                    ),
+                    DeadlineExceeded(f"no progress for {phase.timeout_s:g} s{self._still}; {self.remedy}"),
                     settle=True,
                 )
             if now > self._backup_armed_until - BACKUP_S / 2:
-                faulthandler.dump_traceback_later(BACKUP_S + SETTLE_S, exit=True)
+                faulthandler.dump_traceback_later(BACKUP_S + SETTLE_S, exit=True, file=self._stderr)
                 self._backup_armed_until = now + BACKUP_S
 
+    def _caught(self) -> signal.struct_siginfo | None:
+        """Wait until a signal comes or it is time to look up."""
+        if self._signals:
+            return signal.sigtimedwait(SIGNALS, POLL_S)
+        self._stopped.wait(POLL_S)
+        return None
 
-def _say(text: str) -> None:
-    with contextlib.suppress(OSError):  # whoever read it, mpirun perhaps, is gone
-        os.write(2, f"collbench: {text}\n".encode())
+    def _say(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # whoever read it, mpirun perhaps, is gone
+            os.write(self._stderr, f"collbench: {text}\n".encode())
