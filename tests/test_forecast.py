@@ -187,6 +187,14 @@ def test_ranks_beyond_cores_are_said() -> None:
     assert "measured with more ranks than cores" in forecast(fit_family(family(over)), MIB, 2).marks
 
 
+def test_how_much_memory_was_measured_is_said() -> None:
+    few = ring(2)
+    its = fit_family(family(Curve(2, 1, 2, few.sizes, few.log_times, touched_bytes=4 * MIB)))
+    said = "measured on 4 MiB of buffers: the end of a larger cache is not in the interval"
+    assert said in forecast(its, 2 * MIB, 2, extrapolate=True).marks
+    assert said not in forecast(its, MIB, 2).marks
+
+
 @pytest.mark.parametrize("where", ["measured", "between", "beyond"])
 def test_intervals_hold_the_next_launch_as_often_as_they_say(where: str) -> None:
     sizes = doubling(8 * KIB, 512 * KIB)

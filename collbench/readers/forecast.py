@@ -18,7 +18,7 @@ from collbench.readers.fit_rows import Family, Floats, families
 from collbench.readers.laws import fit_law, laws_of
 from collbench.readers.over_ranks import NEAR, Support, anchored, as_good, rank_error, support
 from collbench.record import Record
-from collbench.units import format_size
+from collbench.units import about, format_size
 
 _SAME_SIZE = 0.01
 """Sizes are rounded to what divides by the ranks: what is nearer than this is the same size."""
@@ -180,7 +180,7 @@ def _over_sizes(its: Fit, size: int) -> _Part:
         return _Part(value, launches, 0.0 if launches is not None else None)
     octaves = math.log2(size / curve.sizes[-1])
     if octaves > 0:
-        return _Part(value, launches, _ahead_error(its, octaves))
+        return _Part(value, launches, _ahead_error(its, octaves), _caches(curve))
     held_out = its.carried
     if held_out is None:
         return _Part(value, launches, None, ("too few sizes to say how far off it may be",))
@@ -190,6 +190,13 @@ def _over_sizes(its: Fit, size: int) -> _Part:
     near = np.argsort(np.abs(np.log(curve.sizes[inner] / size)), kind="stable")[:NEAR]
     wide = student(max(len(near) - 1, 2)) * root_mean_square(held_out[inner][near])
     return _Part(value, launches, wide * (1 + max(below, 0.0)))
+
+
+def _caches(curve: Curve) -> tuple[str, ...]:
+    """What no smaller size can tell: where a cache ends."""
+    if curve.touched_bytes is None:
+        return ()
+    return (f"measured on {about(curve.touched_bytes)} of buffers: the end of a larger cache is not in the interval",)
 
 
 def _launch_error(its: Fit, at: Floats) -> float | None:
