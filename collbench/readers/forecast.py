@@ -14,7 +14,7 @@ import numpy as np
 from collbench.errors import UsageError
 from collbench.readers.bootstrap import student
 from collbench.readers.fit import Fit, byte_share, carried, drawn, fit, line, root_mean_square
-from collbench.readers.fit_rows import Family, Floats, families
+from collbench.readers.fit_rows import Curve, Family, Floats, families
 from collbench.readers.laws import fit_law, laws_of
 from collbench.readers.over_ranks import NEAR, Support, anchored, as_good, rank_error, support
 from collbench.record import Record
