@@ -40,7 +40,7 @@ def made_up(
     draw = np.random.default_rng(seed)
     truth = base_s + starts * alpha_s + moved * np.asarray(sizes) / bandwidth
     noise = draw.normal(0, of_launch, (launches, 1)) + draw.normal(0, of_row, (launches, len(sizes)))
-    return curve(sizes, truth * np.exp(noise), ranks)
+    return curve(sizes, (truth * np.exp(noise)).tolist(), ranks)
 
 
 def family(*curves: Curve, collective: str = "all_reduce") -> Family:

@@ -79,3 +79,11 @@ def test_what_the_rows_are_marked_with_is_kept() -> None:
     (one,) = families(rows)
     assert one.curves[0].oversubscribed
     assert one.curves[0].notes == ("1 of 2 rows noisy", "1 of 2 rows timer_floor")
+
+
+def test_how_much_memory_the_buffers_are() -> None:
+    more = {"send_bytes": 1000, "recv_bytes": 500, "buffers": 4, "ranks_per_host": 2}
+    (one,) = families([row(0, 1000, 1e-6, **more), row(0, 10, 1e-6, **more | {"send_bytes": 10, "recv_bytes": 10})])
+    assert one.curves[0].touched_bytes == 12_000
+    (unknown,) = families([row(0, 1000, 1e-6)])
+    assert unknown.curves[0].touched_bytes is None

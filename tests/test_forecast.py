@@ -152,7 +152,25 @@ def test_farther_is_wider() -> None:
     its = fit_family(family(ring(2, of_row=0.03, seed=3)))
     widths = [width(forecast(its, MIB << octaves, 2, extrapolate=True)) for octaves in (1, 4, 12, 16)]
     assert widths == sorted(widths)
-    assert widths[-1] > 1.2 * widths[0]
+
+
+def test_a_bandwidth_that_drifts_is_expected_to_go_on() -> None:
+    steady, drifting = (
+        fit_family(family(curve(SIZES, [(1e-7 + size / 1e10) * size**drift for size in SIZES]))) for drift in (0, 0.1)
+    )
+    assert width(forecast(drifting, 16 * MIB, 2, extrapolate=True)) > 1.3
+    one = forecast(drifting, 16 * MIB, 2, extrapolate=True)
+    assert one.high_s is not None
+    assert one.high_s > (1e-7 + 16 * MIB / 1e10) * (16 * MIB) ** 0.1
+    still = forecast(steady, 16 * MIB, 2, extrapolate=True)
+    assert still.high_s == pytest.approx(still.low_s)
+
+
+def test_a_larger_size_takes_no_less() -> None:
+    jumping = [(1e-6 + size / 1e9) * (3 if number % 2 else 1) for number, size in enumerate(SIZES)]
+    its = fit_family(family(curve(SIZES, jumping)))
+    one = forecast(its, 2 * MIB, 2, extrapolate=True)
+    assert one.low_s == pytest.approx(jumping[-1])
 
 
 def test_farther_in_ranks_is_wider(over_ranks: Fitted) -> None:
@@ -185,6 +203,14 @@ def test_ranks_beyond_cores_are_said() -> None:
     its = ring(2)
     over = Curve(2, 1, 2, its.sizes, its.log_times, oversubscribed=True)
     assert "measured with more ranks than cores" in forecast(fit_family(family(over)), MIB, 2).marks
+
+
+def test_how_much_memory_was_measured_is_said() -> None:
+    few = ring(2)
+    its = fit_family(family(Curve(2, 1, 2, few.sizes, few.log_times, touched_bytes=4 * MIB)))
+    said = "measured on 4 MiB of buffers: the end of a larger cache is not in the interval"
+    assert said in forecast(its, 2 * MIB, 2, extrapolate=True).marks
+    assert said not in forecast(its, MIB, 2).marks
 
 
 @pytest.mark.parametrize("where", ["measured", "between", "beyond"])

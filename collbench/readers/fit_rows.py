@@ -30,6 +30,8 @@ class Curve:
     log_times: Floats
     oversubscribed: bool = False
     notes: tuple[str, ...] = ()
+    touched_bytes: int | None = None
+    """Buffers of a host's ranks at the largest size, all sets: what a cache would have to hold."""
 
     @property
     def launches(self) -> int:
@@ -126,4 +128,9 @@ def _curve(ranks: int, hosts: int, ranks_per_host: int, rows: Sequence[Record]) 
         f"{marked} of {len(rows)} rows {note}" for note in _NOTED if (marked := sum(note in its for its in words))
     )
     over = any(row.oversubscribed or "oversubscribed" in its for row, its in zip(rows, words, strict=True))
-    return Curve(ranks, hosts, ranks_per_host, np.array(sizes, dtype=np.float64), log_times, over, notes)
+    touched = None
+    if (buffers := [row for row in rows if row.send_bytes is not None and row.recv_bytes is not None]) == list(rows):
+        touched = max(
+            ((row.send_bytes or 0) + (row.recv_bytes or 0)) * (row.buffers or 1) * ranks_per_host for row in buffers
+        )
+    return Curve(ranks, hosts, ranks_per_host, np.array(sizes, dtype=np.float64), log_times, over, notes, touched)

@@ -13,19 +13,17 @@ import numpy as np
 
 from collbench.errors import UsageError
 from collbench.readers.bootstrap import student
-from collbench.readers.fit import Fit, byte_share, carried, drawn, fit, line, root_mean_square
-from collbench.readers.fit_rows import Family, Floats, families
+from collbench.readers.fit import Fit, byte_share, carried, drawn, fit, line, root_mean_square, solve
+from collbench.readers.fit_rows import Curve, Family, Floats, families
 from collbench.readers.laws import fit_law, laws_of
 from collbench.readers.over_ranks import NEAR, Support, anchored, as_good, rank_error, support
 from collbench.record import Record
-from collbench.units import format_size
+from collbench.units import about, format_size
 
 _SAME_SIZE = 0.01
 """Sizes are rounded to what divides by the ranks: what is nearer than this is the same size."""
 _ON_BANDWIDTH = 0.5
 """Part of a time that grows with the size, from which bandwidth decides it."""
-_SAME_DISTANCE = 0.5
-"""Octaves."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +75,8 @@ class _Part:
     launches: float | None
     model: float | None
     marks: tuple[str, ...] = ()
+    least: float = -math.inf
+    """Logarithm of a time that it cannot be below."""
 
 
 def fitted(records: Iterable[Record]) -> tuple[Fitted, ...]:
@@ -114,7 +114,7 @@ def forecast(its: Fitted, size_bytes: int, ranks: int, hosts: int | None = None,
         ranks,
         hosts,
         math.exp(part.value),
-        None if half is None else math.exp(part.value - half),
+        None if half is None else math.exp(max(part.value - half, min(part.least, part.value))),
         None if half is None else math.exp(part.value + half),
         law,
         bool(beyond),
@@ -180,7 +180,8 @@ def _over_sizes(its: Fit, size: int) -> _Part:
         return _Part(value, launches, 0.0 if launches is not None else None)
     octaves = math.log2(size / curve.sizes[-1])
     if octaves > 0:
-        return _Part(value, launches, _ahead_error(its, octaves))
+        least = float(times[-1]) - (launches or 0.0)  # a larger size takes no less
+        return _Part(value, launches, _ahead_error(its, octaves), _caches(curve), least)
     held_out = its.carried
     if held_out is None:
         return _Part(value, launches, None, ("too few sizes to say how far off it may be",))
@@ -190,6 +191,13 @@ def _over_sizes(its: Fit, size: int) -> _Part:
     near = np.argsort(np.abs(np.log(curve.sizes[inner] / size)), kind="stable")[:NEAR]
     wide = student(max(len(near) - 1, 2)) * root_mean_square(held_out[inner][near])
     return _Part(value, launches, wide * (1 + max(below, 0.0)))
+
+
+def _caches(curve: Curve) -> tuple[str, ...]:
+    """What no smaller size can tell: where a cache ends."""
+    if curve.touched_bytes is None:
+        return ()
+    return (f"measured on {about(curve.touched_bytes)} of buffers: the end of a larger cache is not in the interval",)
 
 
 def _launch_error(its: Fit, at: Floats) -> float | None:
@@ -217,21 +225,24 @@ def _around(place: int, count: int) -> range:
 
 
 def _ahead_error(its: Fit, octaves: float) -> float | None:
-    """Half the interval by how the results forecast themselves as far ahead; farther ahead it grows in proportion.
+    """Half the interval by how the results forecast themselves ahead: squares of errors over octaves, as a variogram.
 
-    Only where the last size that was used stood on bandwidth as the last one of all does, as far as there are such.
+    Noise makes a constant of them, a bandwidth that wanders a line, and one that drifts a square; their sum goes on
+    beyond the octaves that could be tried. Only where the last size that was used stood on bandwidth as the last one of
+    all does, as far as there are such. N. Cressie, "Statistics for Spatial Data", 1993, section 2.4.
     """
     here = min(byte_share(its.segments[-1], its.curve.sizes[-1]), _ON_BANDWIDTH)
     alike = [one for one in its.ahead if one.byte_share >= here]
     tried = alike if len(alike) > 1 else its.ahead
     if not tried:
         return None
-    nearest = min((one.octaves for one in tried), key=lambda distance: abs(distance - octaves))
-    halves = []
-    for distance in {one.octaves for one in tried if one.octaves <= nearest}:
-        errors = [one.error for one in tried if abs(one.octaves - distance) < _SAME_DISTANCE][:NEAR]
-        halves.append(student(max(len(errors) - 1, 2)) * root_mean_square(errors))
-    return max(halves) * max(1.0, octaves / nearest)  # the largest: nothing gets surer by being farther
+    distances = np.array([one.octaves for one in tried])
+    squares = np.square([one.error for one in tried])
+    # What is tried far ahead is far off: weighted by the distance, so that it does not decide alone.
+    powers, _ = solve()(np.stack([1 / distances, np.ones(len(tried)), distances], axis=1), squares / distances)
+    square = powers[0] + powers[1] * octaves + powers[2] * octaves**2
+    origins = len({one.byte_share for one in tried})
+    return student(max(origins - 1, 2)) * math.sqrt(square)
 
 
 def _over_ranks(its: Fitted, size: int, ranks: int, hosts: int) -> _Part:
