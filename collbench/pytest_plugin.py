@@ -77,7 +77,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
 
 
 @pytest.hookimpl(tryfirst=True, specname="pytest_cmdline_main")
-def not_started(config: pytest.Config) -> int | None:
+def pytest_cmdline_main_refused(config: pytest.Config) -> int | None:
     """Let pytest run nothing where the ranks could not be started: a wrapper cannot."""
     return config.stash.get(REFUSED, None)
 

@@ -10,8 +10,8 @@ import pytest
 from collbench.errors import UsageError
 from collbench.plan import expand
 from collbench.pytest_cases import Replay, case_of, named
+from collbench.pytest_options import SELECTION, SILENT
 from collbench.pytest_ranks import Verdict, agreed
-from collbench.pytest_session import SELECTION, SILENT
 from collbench.scenario import Measure, find, load
 from pytest_runs import SCENARIO, alone
 
