@@ -340,7 +340,7 @@ def _compare(options: argparse.Namespace) -> int:
 def _forecast(options: argparse.Namespace) -> int:
     from collbench.planning.command import PlanOptions, command
 
-    given = dict(vars(options), compute=tuple(options.compute))
+    given = dict(vars(options), compute=tuple(options.compute), replay=tuple(options.replay))
     return command(PlanOptions(**{name: given[name] for name in PlanOptions.__dataclass_fields__}))
 
 

@@ -11,6 +11,15 @@ def add(parser: argparse.ArgumentParser, positive: Callable[[str], int]) -> None
     def counts(text: str) -> tuple[int, ...]:
         return tuple(positive(part.strip()) for part in text.split(","))
 
+    def share(text: str) -> float:
+        try:
+            value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value < 10:
+            raise argparse.ArgumentTypeError(f"got {text}, expected a share such as 20% or 0.2")
+        return value
+
     step = parser.add_argument_group("a training step")
     step.add_argument("--workload", default="", metavar="W", help="a workload file, or the name of a shipped one")
     step.add_argument("--fabric", type=Path, metavar="FILE", help="a fabric that is described, not measured")
@@ -39,5 +48,17 @@ def add(parser: argparse.ArgumentParser, positive: Callable[[str], int]) -> None
     more.add_argument("--large", action="store_true", help="closed forms for 8 to 4096 devices")
     more.add_argument("--size", default="", help="of the all_reduce of --large (default: the gradients, or 100 MB)")
     more.add_argument("--reference", default="", metavar="NAME", help="such as mlperf-v1.1-resnet50")
+    held = parser.add_argument_group("a forecast held against a measurement")
+    held.add_argument(
+        "--replay",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="RUN",
+        help='results with replays (scenario replay, or kind = "replay") and with the all_reduce to forecast them from',
+    )
+    held.add_argument(
+        "--within", type=share, default=0.2, metavar="SHARE", help="how far off is still right (default: 20%%)"
+    )
     parser.add_argument("--format", dest="form", choices=("text", "csv", "json"), default="text")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw the steps: FILE.png, .svg or .pdf")

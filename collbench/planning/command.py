@@ -7,7 +7,7 @@ from pathlib import Path
 from collbench.errors import UsageError
 from collbench.output import deliver
 from collbench.planning import fabric as fabrics
-from collbench.planning import large, memory, plot, references, tables, workload
+from collbench.planning import large, memory, plot, references, replay_check, tables, workload
 from collbench.planning import memory_tables as needs
 from collbench.planning import step_tables as steps
 from collbench.planning.fabric import Fabric
@@ -46,10 +46,18 @@ class PlanOptions:
     size: str = ""
     form: str = "text"
     plot: Path | None = None
+    replay: tuple[Path, ...] = ()
+    within: float = replay_check.WITHIN
 
 
 def command(options: PlanOptions, measured: Fabric | None = None) -> int:
     """Answer what is asked, print it, and return the exit code; `measured` stands for a described fabric."""
+    if options.replay:
+        if options.plot is not None:
+            raise UsageError("forecast: got --plot with --replay, expected one of them; a replay has no picture")
+        table, code = replay_check.command(options.replay, options.within)
+        deliver(tables.written([table], options.form))
+        return code
     if options.plot is not None:
         plot.check(options.plot)
     found, known = answers(options, measured)
@@ -95,8 +103,8 @@ def answers(options: PlanOptions, measured: Fabric | None = None) -> tuple[list[
         found.append(references.table(reference, fabric, mine))
     if not found:
         raise UsageError(
-            "forecast: got nothing to answer, expected --workload with --fabric, or --memory, --large, --reference; "
-            "see collbench forecast --help"
+            "forecast: got nothing to answer, expected --workload with --fabric, or one of --memory, --large, --reference, "
+            "--replay; see collbench forecast --help"
         )
     return found, known
 
