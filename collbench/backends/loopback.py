@@ -4,8 +4,8 @@ import ctypes
 
 from collbench.backends.base import NO_STATUS, Backend, BoundCall, Call, Steps, call_list, no_step
 from collbench.backends.memory import Buffers, HostMemory, Region
-from collbench.backends.messages import part_of, pause, refused_as_messages
-from collbench.collectives import Layout, Message, collective_of, entry_named
+from collbench.backends.messages import messages_of, part_of, pause, refused_as_messages
+from collbench.collectives import Layout, collective_of, entry_named
 from collbench.dtypes import DTYPES
 from collbench.plan import Case
 from collbench.world import World
@@ -65,15 +65,14 @@ class Loopback(Backend):
         if case.caller == "python":
             steps = Steps(no_step, move if moves else no_step)
             return BoundCall(buffers=buffers, steps=steps, library_call="memmove", close=close)
-        itemsize = DTYPES[case.dtype].itemsize if case.dtype else 1
-        messages = collective_of(case.collective, case.pattern, 1).messages(itemsize)
-        run = call_list(*[self._calls(move, messages, itemsize) for move in moves])
+        run = call_list(*[self._calls(case, move) for move in moves])
         return BoundCall(buffers=buffers, run=run, library_call="memmove", close=close)
 
-    def _calls(self, move: tuple[int, int, int], messages: tuple[Message, ...], itemsize: int) -> list[Call]:
+    def _calls(self, case: Case, move: tuple[int, int, int]) -> list[Call]:
+        messages = messages_of(case)
         if not messages:
             return [Call(self._memmove, move, NO_STATUS)]
-        words, calls = {"recv": move[0], "send": move[1]}, []
+        itemsize, words, calls = DTYPES[case.dtype].itemsize, {"recv": move[0], "send": move[1]}, []
         for message in messages:
             own = part_of(words, message, itemsize)
             moved = Call(self._memmove, (own["recv"], own["send"], own["count"] * itemsize), NO_STATUS)

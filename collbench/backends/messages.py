@@ -3,8 +3,16 @@
 from collections.abc import Mapping, Sequence
 
 from collbench.backends.base import NO_STATUS, Call
-from collbench.collectives import Message, entry_named
+from collbench.collectives import Message, collective_of, entry_named
+from collbench.dtypes import DTYPES
 from collbench.plan import Case
+
+
+def messages_of(case: Case) -> tuple[Message, ...]:
+    """What the case's operation is made of; empty where it is one call on the whole buffers."""
+    if not case.pattern or entry_named(case.collective).collective.in_sweeps:
+        return ()
+    return collective_of(case.collective, case.pattern, 1).messages(DTYPES[case.dtype].itemsize)
 
 
 def part_of(words: Mapping[str, int], message: Message, itemsize: int, *, besides: str = "") -> dict[str, int]:
@@ -25,7 +33,7 @@ def pause(message: Message) -> list[Call]:
 
 def refused_as_messages(case: Case, calls: Sequence[str]) -> str | None:
     """Why a case whose operation is several messages cannot be called as it says; None where it is none or can."""
-    if entry_named(case.collective).collective.in_sweeps or entry_named(case.collective).collective.is_kernel:
+    if entry_named(case.collective).collective.in_sweeps:
         return None
     if case.call not in calls:
         return f"call {case.call}: {case.collective} can be {' or '.join(calls)} here"

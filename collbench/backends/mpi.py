@@ -20,7 +20,7 @@ from collbench.backends.meeting import (
     schedule_of,
 )
 from collbench.backends.memory import Buffers, HostMemory, Region, buffers_of
-from collbench.backends.messages import part_of, pause, refused_as_messages
+from collbench.backends.messages import messages_of, part_of, pause, refused_as_messages
 from collbench.collectives import Entry, Layout, Message, Part, collective_of, entry_named, parts
 from collbench.dtypes import DTYPES
 from collbench.errors import LibraryFailed
@@ -103,7 +103,7 @@ class Mpi(Backend):
     def overflows(self, case: Case, count: int, layout: Layout) -> str | None:
         # all_to_all_v has counts of its own, and displacements: those of a rank that sends nothing count too.
         given = [one for counts in (layout.sent, layout.received) for one in (*counts, sum(counts[:-1]))]
-        lengths = [message.length for message in self._messages(case)]
+        lengths = [message.length for message in messages_of(case)]
         largest = max(given) if layout.sent else max(lengths, default=count)
         if largest <= _MOST_COUNT:
             return None
@@ -150,7 +150,7 @@ class Mpi(Backend):
         displacements = _displacements(layout)
         sets: list[Buffers | None] = [*buffers] or [None]
         # A request for each message that is under way at once.
-        held = max(1, len(self._messages(case))) * self._request_bytes
+        held = max(1, len(messages_of(case))) * self._request_bytes
         requests = np.zeros(len(sets) * held, np.uint8)
         schedule = schedule_of(self.group, case.sync)
         run, finish = [], []
@@ -188,7 +188,7 @@ class Mpi(Backend):
         self, case: Case, calls: tuple[Part, ...], words: dict[str, int], request: int
     ) -> tuple[list[Call], list[Call]]:
         """The calls of one rotation: those that begin it, and those that end it."""
-        if messages := self._messages(case):
+        if messages := messages_of(case):
             return self._sequence(case, calls[0], messages, words, request)
         arguments = [tuple(words[word] for word in part.arguments) for part in calls]
         names = [_function(part, case.call) for part in calls]
@@ -202,11 +202,6 @@ class Mpi(Backend):
             return [Call(need_mpi(name), (*given, request))], [wait]
         self._once(name, (*given, self._mpi.INFO_NULL.handle, request))
         return [Call(need_mpi("MPI_Start"), (request,))], [wait]
-
-    def _messages(self, case: Case) -> tuple[Message, ...]:
-        if not case.dtype:
-            return ()
-        return collective_of(case.collective, case.pattern, self.group.size).messages(DTYPES[case.dtype].itemsize)
 
     def _sequence(
         self, case: Case, part: Part, messages: tuple[Message, ...], words: dict[str, int], request: int

@@ -9,10 +9,10 @@ from typing import Any
 from collbench.backends.base import Backend, BoundCall, Call
 from collbench.backends.cuda import DeviceMemory, alone_problem, driver_problem, owners, sharing_problem
 from collbench.backends.memory import Buffers, Memory
-from collbench.backends.messages import part_of
+from collbench.backends.messages import messages_of, part_of
 from collbench.backends.on_stream import Made, OnStream, Operation
 from collbench.backends.sharing import Shared
-from collbench.collectives import GROUPED, Entry, Layout, Message, Part, collective_of, entry_named, parts
+from collbench.collectives import GROUPED, Entry, Layout, Part, collective_of, entry_named, parts
 from collbench.dtypes import DTYPES, Dtype
 from collbench.errors import AgreedCannotRun, LibraryFailed
 from collbench.nccl_log import Choice, Log, choice_of, merge, read_choices, read_setup
@@ -95,7 +95,7 @@ class Nccl(OnStream):
         entry = entry_named(case.collective)
         if not entry.nccl:
             return f"NCCL has no {case.collective}"
-        if any(message.pause_ns for message in _messages(case, self.group.size)):
+        if any(message.pause_ns for message in messages_of(case)):
             return f"{case.collective}: what computes would run on a stream of its own here; use computes none"
         return self.refuse_mode(case) or self._refuse_type(case) or self._refuse_buffers(case, entry)
 
@@ -224,7 +224,7 @@ class Nccl(OnStream):
     ) -> Operation:
         words = self._words(case, count, one)
         itemsize = DTYPES[case.dtype].itemsize
-        parted = [part_of(words, message, itemsize) for message in _messages(case, self.group.size)] or [words]
+        parted = [part_of(words, message, itemsize) for message in messages_of(case)] or [words]
         made = list(self._exchange(case, count, layout, one)) if grouped else [
             (part.function, tuple(its[word] for word in part.arguments)) for its in parted for part in own
         ]  # fmt: skip
@@ -359,13 +359,6 @@ def _nccl_problem(world: World) -> str | None:
 def _splits(comm: Any) -> bool:
     """Whether CuPy knows ncclCommSplit: from 14.0 on."""
     return hasattr(comm, "commSplit")
-
-
-def _messages(case: Case, size: int) -> tuple[Message, ...]:
-    """What the operation is made of; asked before it is known whether the case fits."""
-    if not case.dtype or entry_named(case.collective).collective.is_kernel:
-        return ()
-    return collective_of(case.collective, case.pattern, size).messages(DTYPES[case.dtype].itemsize)
 
 
 def _alike(case: Case, size: int) -> bool:

@@ -50,11 +50,12 @@ class Check:
 
     @property
     def hidden(self) -> float | None:
-        """Which part of what overlap could hide was hidden; None where there is nothing to hide."""
+        """Which part of what overlap could hide was hidden; None where that is less than what is not known."""
         if self.forecast is None or self.exposed is None or self.row.call != "nonblocking":
             return None
         most = self.exposed.middle - self.forecast.middle
-        return (self.exposed.middle - self.measured.middle) / most if most > 0 else None
+        unknown = max(one.high - one.low for one in (self.exposed, self.measured))
+        return (self.exposed.middle - self.measured.middle) / most if most > unknown else None
 
     def holds(self, within: float) -> bool:
         """Whether what was measured lies in the forecast's interval, or within this share of the forecast."""
@@ -140,10 +141,11 @@ def table(found: Sequence[Check], within: float) -> Table:
         f"{within:.0%} of it",
         "in brackets: the outermost ends of the launches' 95 % intervals",
     ]
-    if any(one.hidden is not None for one in found):
+    if any(one.row.call == "nonblocking" and one.replayed.compute_s for one in found):
         notes.append(
             "hidden: the part of what overlap could hide that was hidden: 0 % is no overlap at all, 100 % the "
-            "pipeline; a library without a thread of its own for progress does little while the rank computes"
+            "pipeline, - that the intervals are wider than all that; a library without a thread of its own for "
+            "progress does little while the rank computes"
         )
     notes += dict.fromkeys(one.reason for one in found if one.reason)
     return Table("replay", "replays: forecast and measured", columns, [_row(one, within) for one in found], notes)
