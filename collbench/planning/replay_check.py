@@ -99,7 +99,7 @@ def _check(its: Sequence[Record], others: Sequence[Record], cost_of: CostOf) -> 
 
 def command(paths: Sequence[Path], within: float, cost_of: CostOf = curve.cost) -> tuple[Table, int]:
     """Return the table of the replays in these results, and the exit code."""
-    rows = [row for path in dict.fromkeys(paths) for row in read(path)]
+    rows = [row for path in dict.fromkeys(one.resolve() for one in paths) for row in read(path)]
     found = checks(rows, cost_of)
     if not found:
         others = [row for row in rows if row.collective == replay.NAME]
