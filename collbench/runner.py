@@ -307,6 +307,7 @@ class Runner:
             damage = self._alone(lambda: check_case(bound, check, timed=True))
             found = wrong(damage, group)
             if found["wrong"]:
+                found["reason"] = "; ".join(filter(None, (found["reason"], backend.known_fault())))
                 return "wrong", {name: value for name, value in values.items() if "GBps" not in name} | found, kept
             return "ok", values | found, kept
         finally:

@@ -11,6 +11,8 @@ from collbench.world import World
 UNEXPECTED = "unexpected_transport"
 """The note of a row whose data did not go by the transport that the scenario expects."""
 
+_OF_A_NETWORK = ("rdma", "tcp", "net/", "ib", "socket", "gdr", "collnet")
+
 UNTOLD = "transport_untold"
 """The note of a row that moved too little to tell by which transport, where the scenario expects one."""
 
@@ -28,6 +30,8 @@ def expectation(wanted: str | None, group: World, values: Mapping[str, Any], pat
     reason, note = f"transport: got {found or 'none that is known'}, expected {wanted}", UNEXPECTED
     if found == UNDECIDED:
         reason, note = f"{reason} ({path.get('undecided')})", UNTOLD
+    elif hosts == 1 and any(word in wanted for word in _OF_A_NETWORK):
+        reason = f"{reason}; all its ranks are on {group.hosts[0]}: expect this of topologies that join hosts"
     elif "rdma" in wanted and path.get("no_rdma"):
         reason = f"{reason}; {path['no_rdma']}"
     return {"notes": " ".join(filter(None, (values.get("notes"), note))), "reason": reason}

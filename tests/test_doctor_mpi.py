@@ -104,6 +104,14 @@ def test_open_mpi_that_does_as_it_was_told() -> None:
     assert (one.level, "may use rxe0:1" in one.seen) == ("ok", True)
 
 
+def test_ucx_that_does_not_hear_of_freed_memory() -> None:
+    facts = mpi_path.Facts("Open MPI v5.0.11", "ucx", (("rxe0:1", "rxe"),), deaf="libverbs-fi.so")
+    (one,) = mpi_path.findings(seen(facts))
+    assert one.level == "problem"
+    assert "libverbs-fi.so; rxe0:1 on a" in one.seen
+    assert "--mca btl ^ofi" in one.remedy
+
+
 def test_a_file_that_keeps_open_mpi_from_ucx() -> None:
     """Debian's own file does, and it excludes openib in the same way."""
     environment = {"OMPI_MCA_pml": "^ucx", "OMPI_MCA_btl": "^uct,openib,ofi"}

@@ -126,6 +126,17 @@ def test_an_interface_that_one_host_lacks() -> None:
     assert one.remedy == "name one of eth0"
 
 
+def test_mtus_that_differ_between_hosts(tmp_path: Path) -> None:
+    jumbo, usual = (
+        changed("mlx5", tmp_path, {"sys/class/net/eno1/mtu": mtu, "sys/class/net/docker0/mtu": mtu})
+        for mtu in ("9000", "1500")
+    )
+    assert interfaces.findings(seen(interfaces.measure(usual, {}), interfaces.measure(usual, {}))) == []
+    (one,) = interfaces.findings(seen(interfaces.measure(usual, {}), interfaces.measure(jumbo, {})))
+    assert one.differs
+    assert one.seen == "the MTU of eno1 differs between hosts: 1500 on a; 9000 on b"
+
+
 def test_a_name_from_a_file_is_found_too(tmp_path: Path) -> None:
     root = changed("mlx5", tmp_path, {"etc/nccl.conf": "NCCL_SOCKET_IFNAME=bond0"})
     (one,) = interfaces.findings(seen(interfaces.measure(root, {})))

@@ -11,7 +11,8 @@ import pytest
 
 from collbench import launch
 from collbench.errors import CannotRun, UsageError
-from collbench.launch import Launcher, LaunchOptions, command_of, find_launcher
+from collbench.launch import LaunchOptions
+from collbench.launcher import Launcher, command_of, find_launcher
 from collbench.scenario import load
 
 SCENARIO = """
@@ -142,7 +143,7 @@ ENDS = 'echo "{{\\"exit_code\\": {0}}}" > "$RUN/ended-$COLLBENCH_LAUNCHED.json";
 @pytest.fixture
 def run(tmp_path: Path, fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, list[str]]]:
     """Launch with a fake mpirun: the exit code, and the command lines that it was started with."""
-    monkeypatch.setattr(launch, "_compile_kernels", lambda *given: None)
+    monkeypatch.setattr(launch, "compile_kernels", lambda *given: None)
     monkeypatch.setattr(launch, "_LAST_WORD_S", 0.2)
 
     def go(body: str, more: str = "", launches: int = 1, **options: Any) -> tuple[int, list[str]]:

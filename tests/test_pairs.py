@@ -202,3 +202,10 @@ def test_an_again_that_failed_is_told() -> None:
 def test_foreign_members_are_a_sentence() -> None:
     with pytest.raises(UsageError, match="expected the hosts of two ranks"):
         pairs.pairs_of([row("0-1", 1.0, "a;b;c")])
+
+
+def test_findings_made_under_noise_say_so() -> None:
+    quiet = rows(SLOW_THIRD, THREE)
+    noisy = [replace(one, notes="noisy") if one.group == "0-1" else one for one in quiet]
+    assert not any("noisy" in line for line in pairs.findings(only(quiet)))
+    assert any("1 of 3 pairs were measured beside other work (noisy)" in line for line in pairs.findings(only(noisy)))

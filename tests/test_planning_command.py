@@ -84,6 +84,8 @@ def test_memory_with_what_is_measured() -> None:
     assert [(row["devices"], row["fits"]) for row in held.rows] == [(2, "does not fit"), (8, "fits")]
     assert held.rows[1]["total_bytes"] == 16 * 6_738_415_616 // 8 + 4 * 2**30
     assert held.rows[1]["left_bytes"] == 39 * 2**30 - held.rows[1]["total_bytes"]
+    (tight, _), _ = answers(replace(MEMORY, activations="4 GiB", driver_keeps="25 GiB", zero=3, devices=(8,)))
+    assert [row["fits"] for row in tight.rows] == ["does not fit"]
     assert not any("ACTIVATIONS" in note or "--driver-keeps" in note for note in held.notes)
 
 
@@ -108,6 +110,7 @@ WRONG = [
     (replace(MEMORY, device_memory="80 GB"), "got both of --device and --device-memory"),
     (replace(MEMORY, activations="4 G"), "--activations: got .4 G., expected a size"),
     (PlanOptions(large=True), "--large: got no fabric"),
+    (replace(MEMORY, device="", device_memory="0 B"), "--device-memory: got .0 B., expected at least 1 B"),
     (PlanOptions(reference="mlperf"), "--reference: got .mlperf., expected .*mlperf-v1.1-resnet50"),
     (PlanOptions("resnet50", Path("none.toml")), "none.toml: got no text .*expected a fabric file"),
     (PlanOptions("resnet50", plot=Path("picture")), "--plot: got picture, expected a name that ends in .png"),
@@ -144,4 +147,6 @@ def test_an_estimate_is_one_column_to_read() -> None:
     columns = tables.ranged("step", "s", "step", tables.duration)
     table = Table("t", "title", columns, [tables.spread("step", "s", Range(0.9, 1.0, 1.1))])
     assert tables.written([table], "text") == "# title\n                 step\n1 s (900 ms to 1.1 s)\n"
+    sure = Table("t", "title", columns, [tables.spread("step", "s", Range(1.0, 1.0, 1.0))])
+    assert tables.written([sure], "text") == "# title\nstep\n 1 s\n"
     assert tables.written([table], "csv") == "table,step_s,step_low_s,step_high_s\nt,1.0,0.9,1.1\n"

@@ -141,6 +141,8 @@ def test_large_scale_lists_what_it_assumes(tmp_path: Path) -> None:
     assert last["all_reduce_across_s"] == pytest.approx(across)
     parts = sum(last[name] for name in ("reduce_scatter_vm_s", "all_reduce_across_s", "all_gather_vm_s"))
     assert last["all_reduce_s"] == pytest.approx(parts)
+    assert last["algbw_bytes_per_s"] == pytest.approx(100_000_000 / last["all_reduce_s"])
+    assert last["busbw_bytes_per_s"] == pytest.approx(2 * 4095 / 4096 * 100_000_000 / last["all_reduce_s"])
     said = "\n".join(table.notes)
     for words in ("described, not measured", "4 to 1 oversubscribed", "shared by its devices", "no uncertainty given",
                   "stragglers", "as few hosts"):  # fmt: skip

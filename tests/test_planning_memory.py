@@ -97,6 +97,23 @@ def test_devices_by_name(name: str, mib: int) -> None:
     assert found.source.startswith("NVIDIA AI Enterprise")
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("A100-80GB", ""),
+        ("A100DX-80C", ""),
+        ("A40-48C", ""),
+        ("A40-24C", "shares the GPU's processors"),
+        ("A100X-3-20C", "has a part of the GPU's processors"),
+        ("A100X-7-40C", "no peer-to-peer"),
+    ],
+)
+def test_what_profiles_cost_besides_memory(name: str, words: str) -> None:
+    said = memory.caution(memory.device(name))
+    assert words in said
+    assert bool(said) == bool(words)
+
+
 def test_every_profile_holds_about_what_its_name_says() -> None:
     names = [name for name in memory.devices() if name.endswith("C")]
     assert len(names) > 200
@@ -108,5 +125,7 @@ def test_every_profile_holds_about_what_its_name_says() -> None:
 def test_an_unknown_device() -> None:
     with pytest.raises(UsageError, match=r"A100D-81C.*did you mean A100D-8"):
         memory.device("A100D-81C")
+    with pytest.raises(UsageError, match=r"did you mean A100-80GB or A100-40GB or A100-40C\?"):
+        memory.device("A100")
     with pytest.raises(UsageError, match="--device-memory SIZE"):
         memory.device("my board")

@@ -9,7 +9,7 @@ import pytest
 
 from collbench.cli import main
 from collbench.errors import UsageError
-from collbench.planning import curve, replay_check, tables
+from collbench.planning import replay_check, replay_cost, tables
 from collbench.planning.costs import Range
 from collbench.record import Record
 from collbench.replay import Replayed
@@ -33,10 +33,13 @@ def row(**values: Any) -> Record:
 
 
 def reduced(size: int, scale: float = 1.0, **values: Any) -> Record:
-    """An all_reduce of 1 ns a byte, 5 % about."""
-    time_s = size * NS * scale
-    bounds = {"time_p50_low_s": 0.95 * time_s, "time_p50_high_s": 1.05 * time_s}
-    return row(collective="all_reduce", size_bytes=size, time_p50_s=time_s, **(bounds | values))
+    """An all_reduce of 1 ns a byte."""
+    return row(collective="all_reduce", size_bytes=size, time_p50_s=size * NS * scale, **values)
+
+
+def about(rows: Any, like: Record) -> Any:
+    """A cost of 1 ns a byte, 5 % about, whatever the rows say."""
+    return lambda collective, size, ranks: Range(0.95 * size * NS, size * NS, 1.05 * size * NS)
 
 
 def replayed(what: Replayed, time_s: float, **values: Any) -> Record:
@@ -47,13 +50,13 @@ MEASURED = [reduced(size) for size in SIZES]
 ALL_S = 8 * MIB * NS
 
 
-def only(rows: list[Record]) -> replay_check.Check:
-    (found,) = replay_check.checks(rows)
+def only(rows: list[Record], cost_of: Any = None) -> replay_check.Check:
+    (found,) = replay_check.checks(rows, cost_of=cost_of)
     return found
 
 
 def test_back_to_back_the_buckets_add_up() -> None:
-    found = only([*MEASURED, replayed(BUCKETS, 1.1 * ALL_S)])
+    found = only([replayed(BUCKETS, 1.1 * ALL_S)], about)
     assert found.forecast is not None
     assert found.forecast.middle == pytest.approx(ALL_S)
     assert found.forecast.low == pytest.approx(0.95 * ALL_S)
@@ -65,9 +68,9 @@ def test_back_to_back_the_buckets_add_up() -> None:
 
 
 def test_what_lies_in_the_interval_holds_whatever_is_within() -> None:
-    assert only([*MEASURED, replayed(BUCKETS, 1.04 * ALL_S)]).holds(0.0)
-    assert not only([*MEASURED, replayed(BUCKETS, 1.06 * ALL_S)]).holds(0.0)
-    assert not only([*MEASURED, replayed(BUCKETS, 0.94 * ALL_S)]).holds(0.0)
+    assert only([replayed(BUCKETS, 1.04 * ALL_S)], about).holds(0.0)
+    assert not only([replayed(BUCKETS, 1.06 * ALL_S)], about).holds(0.0)
+    assert not only([replayed(BUCKETS, 0.94 * ALL_S)], about).holds(0.0)
 
 
 def test_calls_that_wait_add_the_computation() -> None:
@@ -75,23 +78,34 @@ def test_calls_that_wait_add_the_computation() -> None:
     assert found.difference == pytest.approx(0.0)
 
 
+WAITED = replayed(COMPUTING, 0.04 + ALL_S)
+PIPELINED_S = 0.04 + 2 * MIB * NS
+"""Ready at 25, 35 and 40 ms, in need of 2.1, 4.2 and 2.1 ms: only the last one is exposed."""
+
+
 def test_calls_that_do_not_wait_are_a_pipeline() -> None:
-    """Ready at 25, 35 and 40 ms; 2.1, 4.2 and 2.1 ms: only the last one is exposed."""
-    ends = 0.04 + 2 * MIB * NS
-    found = only([*MEASURED, replayed(COMPUTING, ends, call="nonblocking")])
+    found = only([*MEASURED, replayed(COMPUTING, PIPELINED_S, call="nonblocking")])
     assert found.forecast is not None
-    assert found.forecast.middle == pytest.approx(ends)
+    assert found.forecast.middle == pytest.approx(PIPELINED_S)
     assert found.exposed is not None
     assert found.exposed.middle == pytest.approx(0.04 + ALL_S)
-    assert found.hidden == pytest.approx(1.0)
-    half = only([*MEASURED, replayed(COMPUTING, ends + 3 * MIB * NS, call="nonblocking")])
-    assert half.hidden == pytest.approx(0.5)
+    assert found.hidden is None  # nothing says what it takes where calls wait
+
+
+@pytest.mark.parametrize(("late_s", "hidden"), [(0.0, 1.0), (3 * MIB * NS, 0.5), (6 * MIB * NS, 0.0)])
+def test_what_was_hidden_is_told_by_the_same_with_calls_that_wait(late_s: float, hidden: float) -> None:
+    others = [WAITED, replayed(COMPUTING, 9.0, dtype="float16"), replayed(BUCKETS, 9.0)]
+    its = replayed(COMPUTING, PIPELINED_S + late_s, call="nonblocking")
+    found = replay_check.checks([*MEASURED, *others, its])
+    assert [one.hidden for one in found] == [None, None, None, pytest.approx(hidden)]
 
 
 def test_nothing_is_said_of_what_was_hidden_where_the_intervals_are_wider() -> None:
-    wide = {"time_p50_low_s": 0.04, "time_p50_high_s": 0.055}
-    assert only([*MEASURED, replayed(COMPUTING, 0.045, call="nonblocking", **wide)]).hidden is None
-    assert only([*MEASURED, replayed(BUCKETS, ALL_S, call="nonblocking")]).hidden is None
+    wide = {"time_min_s": 0.04, "time_max_s": 0.055}
+    found = replay_check.checks([*MEASURED, WAITED, replayed(COMPUTING, 0.045, call="nonblocking", **wide)])
+    assert found[1].hidden is None
+    whole = [replayed(BUCKETS, ALL_S), replayed(BUCKETS, ALL_S, call="nonblocking")]
+    assert [one.hidden for one in replay_check.checks([*MEASURED, *whole])] == [None, None]
 
 
 def test_launches_of_a_replay_are_one() -> None:
@@ -110,8 +124,7 @@ def test_rows_of_replays_are_no_rows_of_all_reduce() -> None:
     assert [one.replayed for one in found] == [large, BUCKETS, BUCKETS]
     assert found[2].difference == pytest.approx(0.0)
     assert found[1].forecast is None
-    assert "got no rows of all_reduce of float16 on 2 ranks" in found[1].reason
-    assert curve.cost(rows, found[2].row)("all_reduce", 2 * MIB, 2).middle == pytest.approx(2 * MIB * NS)
+    assert "got no all_reduce of float16 by mpi on 2 ranks" in found[1].reason
 
 
 def test_rows_in_the_same_setting_come_first() -> None:
@@ -123,17 +136,26 @@ def test_rows_in_the_same_setting_come_first() -> None:
     assert only([*MEASURED, reduced(2 * MIB, 5.0, status="failed"), replayed(BUCKETS, ALL_S)]).holds(0.01)
 
 
-def test_between_sizes_it_is_a_line_in_logarithms() -> None:
-    rows = [row(collective="all_reduce", size_bytes=size, time_p50_s=time) for size, time in ((100, 1.0), (400, 4.0))]
-    cost = curve.cost(rows, rows[0])
-    assert cost("all_reduce", 200, 2).middle == pytest.approx(2.0)
-    assert cost("all_reduce", 100, 2) == Range(1.0, 1.0, 1.0)
-    assert cost("all_reduce", 404, 2).middle == pytest.approx(4.0)  # within 1 % of what was measured
-    for size in (98, 405):
-        with pytest.raises(UsageError, match="expected 100 B to 400 B as measured; measure it"):
-            cost("all_reduce", size, 2)
-    with pytest.raises(UsageError, match="got no rows of all_gather"):
-        cost("all_gather", 100, 2)
+def test_costs_are_those_of_the_fit() -> None:
+    """Three launches of 10 us and 1 ns a byte, 4 % about: between their sizes, and with an interval."""
+    rows = [
+        row(
+            collective="all_reduce", size_bytes=1024 << step, launch=launch,
+            time_p50_s=(1e-5 + (1024 << step) * NS) * (0.96 + 0.04 * launch),
+        )
+        for launch in range(3)
+        for step in range(12)
+    ]  # fmt: skip
+    like = replayed(BUCKETS, ALL_S)
+    found = replay_cost.by_fit()(rows, like)("all_reduce", 50_000, 2)
+    assert found.middle == pytest.approx(6e-5, rel=0.01)
+    assert 0.5 * found.middle < found.low < 0.96 * found.middle
+    assert 1.04 * found.middle < found.high < 2 * found.middle
+    with pytest.raises(UsageError, match="expected 1 KiB to 2 MiB as measured"):
+        replay_cost.by_fit()(rows, like)("all_reduce", 4 * MIB, 2)
+    assert replay_cost.by_fit(extrapolate=True)(rows, like)("all_reduce", 4 * MIB, 2).middle > 2 * MIB * NS
+    with pytest.raises(UsageError, match="got no all_gather of float32 by mpi on 2 ranks where t was replayed"):
+        replay_cost.by_fit()(rows, like)("all_gather", 1024, 2)
 
 
 def test_a_size_beyond_what_was_measured_is_no_forecast_and_says_so() -> None:
@@ -145,13 +167,12 @@ def test_a_size_beyond_what_was_measured_is_no_forecast_and_says_so() -> None:
     assert "expected 1 MiB to 8 MiB as measured" in text
 
 
-def test_another_source_of_costs_takes_the_place_of_the_curve() -> None:
+def test_no_cost_is_asked_with_rows_of_replays() -> None:
     def cost_of(rows: Any, like: Record) -> Any:
         assert all(one.collective == "all_reduce" for one in rows)
         return lambda collective, size, ranks: Range(0.5, 1.0, 2.0)
 
-    (found,) = replay_check.checks([*MEASURED, replayed(BUCKETS, 3.0)], cost_of)
-    assert found.forecast == Range(1.5, 3.0, 6.0)
+    assert only([*MEASURED, replayed(BUCKETS, 3.0)], cost_of).forecast == Range(1.5, 3.0, 6.0)
 
 
 def folder(path: Path, rows: list[Record]) -> Path:
@@ -175,14 +196,15 @@ def test_the_command_prints_both_and_its_code_says_whether_it_holds(
     (table,) = json.loads(capsys.readouterr().out)["tables"]
     (values,) = table["rows"]
     assert values["measured_s"] == time_s
-    assert values["forecast_low_s"] == pytest.approx(0.95 * ALL_S)
+    assert values["forecast_s"] == pytest.approx(ALL_S)
     assert values["difference"] == pytest.approx(time_s / ALL_S - 1)
     assert main(["forecast", "--replay", str(run), "--within", "0.05"]) == 5
 
 
 def test_the_all_reduce_may_come_from_another_run(tmp_path: Path) -> None:
     known, run = folder(tmp_path / "known", MEASURED), folder(tmp_path / "run", [replayed(BUCKETS, ALL_S)])
-    assert main(["forecast", "--replay", str(run), str(known)]) == 0
+    assert main(["forecast", str(known), "--replay", str(run)]) == 0
+    assert main(["forecast", "--replay", str(run), "--replay", str(known)]) == 0
     assert main(["forecast", "--replay", str(run)]) == 5
 
 
@@ -195,7 +217,9 @@ def test_the_all_reduce_may_come_from_another_run(tmp_path: Path) -> None:
             [],
             "; the first of 1 says: too large; run one",
         ),
-        ([*MEASURED, replayed(BUCKETS, ALL_S)], ["--plot", "x.png"], "got --plot with --replay, expected one of them"),
+        ([*MEASURED, replayed(BUCKETS, ALL_S)], ["--plot", "x.png"], "got --replay and --plot, expected one question"),
+        (MEASURED, ["--workload", "resnet50"], "got --replay and --workload, expected one question at a time"),
+        (MEASURED, ["--at", "1 MiB"], "got --replay and --at, expected one question at a time"),
         (MEASURED, ["--within", "much"], "got much, expected a share such as 20% or 0.2"),
         (MEASURED, ["--within", "nan"], "got nan, expected a share such as 20% or 0.2"),
     ],

@@ -103,6 +103,12 @@ def test_sharded_by_stage() -> None:
     assert step(replace(THREE, zero=3)).communication.total.middle == pytest.approx(60e-3)
 
 
+def test_gathers_that_are_longer_than_the_layers() -> None:
+    # Forward: gathers end at 30 and 60, layers at 35 and 65. Backward: gather 95, layer 105; gather 125, reduce 130,
+    # layer 135, reduce 140.
+    assert pipeline.gathered(30, 2 / 3, [(0.5, 30, 5), (0.5, 30, 5)]) == pytest.approx(140)
+
+
 def test_horovod_waits_for_its_cycle() -> None:
     # Ready at 45, 60, 90 ms; cycles of 40 ms end at 80 and 120: 80-100, 120-140.
     cycles = Bucketing("horovod", threshold_bytes=10**9, cycle_s=40e-3)
@@ -184,7 +190,8 @@ def test_table_of_layouts() -> None:
 
 
 def test_a_global_batch_is_divided() -> None:
-    _, steps = step_tables.table(THREE, FABRIC, Asked((2, 4), (), global_batch=20))
+    table, steps = step_tables.table(THREE, FABRIC, Asked((2, 4), (), global_batch=20))
+    assert any("computation loses at a smaller batch" in note for note in table.notes)
     assert [(one.batch, one.compute_s) for one in steps] == [(10, 90e-3), (5, 50e-3)]
     with pytest.raises(UsageError, match=r"batch of 20 .*known"):
         step_tables.table(THREE, FABRIC, Asked((1, 2), (), global_batch=20))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collbench import launch, samples
+from collbench import launch, launcher, samples
 from collbench.errors import CannotRun
 from collbench.timing import Sampled
 
@@ -45,7 +45,7 @@ def test_a_row_for_each_sample_and_rank(operations: int, tmp_path: Path) -> None
 def test_what_writes_them_is_missed_before_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("pyarrow", "pyarrow.parquet"):
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setattr(launch, "find_launcher", lambda name: launch.Launcher("mpirun", "other"))
+    monkeypatch.setattr(launch, "find_launcher", lambda name: launcher.Launcher("mpirun", "other"))
     scenario = tmp_path / "s.toml"
     scenario.write_text(
         'schema = 1\n[measure]\nsamples = true\n[[sweep]]\ncollectives = ["barrier"]\n', encoding="utf-8"

@@ -218,6 +218,10 @@ class Backend(ABC):
     def bind(self, case: Case, count: int, layout: Layout) -> BoundCall:
         """Allocate and bind; may fail on one rank alone, so the caller asks all ranks before it goes on."""
 
+    def known_fault(self) -> str:
+        """What is known of this process's library that can make data wrong, in words; empty for nothing."""
+        return ""
+
     def measured(self, case: Case, shape: Shape, measure: Measure) -> Measured | None:
         """Measure a case with a program of the backend's own, the same on every rank; None where the loop is to.
 

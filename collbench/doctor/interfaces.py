@@ -1,4 +1,4 @@
-"""Interfaces that settings name and this host does not have: libraries then take another, or find none."""
+"""Interfaces: those that settings name and this host does not have, and those of one name with unlike MTUs."""
 
 import ipaddress
 import re
@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from collbench import rdma
 from collbench.doctor import settings
-from collbench.doctor.finding import Finding, Seen, by_host, on_hosts
+from collbench.doctor.finding import Finding, Seen, by_host, difference, on_hosts
 from collbench.doctor.settings import Setting
-from collbench.files import entries, text
+from collbench.files import entries, number, text
 
 CHECK = "interfaces"
 
@@ -25,6 +26,8 @@ class Facts:
     addresses: tuple[str, ...] = ()
     rdma: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = ()
+    mtus: tuple[tuple[str, int], ...] = ()
+    """Of interfaces that are up and could join hosts, but for those of RDMA ports, which `rdma_devices` looks at."""
 
 
 def _exact(name: str, word: str) -> bool:
@@ -68,6 +71,10 @@ _NAMES = {
     "MPIR_CVAR_CH3_NETWORK_IFACE": _Kind(_exact, True, False, "MPICH, README.envvar"),
 }  # fmt: skip
 _EVERY = ("all", "any")
+_WITHIN_A_HOST = ("lo", "docker", "veth", "virbr", "cni", "tunl", "dummy")
+_UNLIKE_MTUS = "TCP takes the smaller, and where a switch has it too, large packets are lost and connections hang"
+_ALIKE = "ip link set DEV mtu N, the same on all hosts and switches"
+_KERNEL = "ip-link(8), tcp(7)"
 
 
 def measure(root: str = "", environ: Mapping[str, str] | None = None) -> Facts:
@@ -78,12 +85,16 @@ def measure(root: str = "", environ: Mapping[str, str] | None = None) -> Facts:
         if (interface / "operstate").exists() or (interface / "flags").exists():
             (down if text(interface / "operstate") == "down" else up).append(interface.name)
     known = settings.measure(root, environ)
+    ports = {port.netdev for port in rdma.ports(root)}
+    joining = [name for name in up if name not in ports and not name.startswith(_WITHIN_A_HOST)]
+    mtus = ((name, number(f"{root}/sys/class/net/{name}/mtu")) for name in joining)
     return Facts(
         tuple(up),
         tuple(down),
         tuple(_addresses(root)),
         tuple(device.name for device in entries(f"{root}/sys/class/infiniband")),
         tuple(one for one in known.effective if one.name in _NAMES),
+        tuple((name, mtu) for name, mtu in mtus if mtu is not None),
     )
 
 
@@ -92,6 +103,9 @@ def findings(ranks: Sequence[Seen[Facts]]) -> list[Finding]:
     hosts = by_host(ranks)
     found = on_hosts({host: list(_of_host(facts)) for host, facts in hosts.items()})
     named = {setting.name for facts in hosts.values() for setting in facts.settings}
+    for name in dict.fromkeys(name for facts in hosts.values() for name, _ in facts.mtus):
+        values = {host: str(dict(facts.mtus)[name]) for host, facts in hosts.items() if name in dict(facts.mtus)}
+        found += difference(CHECK, f"the MTU of {name}", values, why=_UNLIKE_MTUS, remedy=_ALIKE, source=_KERNEL)
     if named and not found:
         return [Finding(CHECK, "ok", f"what {', '.join(sorted(named))} names is there")]
     return found

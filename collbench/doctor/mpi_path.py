@@ -13,6 +13,7 @@ from collbench.doctor import settings
 from collbench.doctor.finding import Finding, Seen, named
 from collbench.doctor.mpi_library import selected_pml
 from collbench.doctor.settings import Setting
+from collbench.unmap_hook import DEAF, deaf_ucx
 from collbench.world import World
 
 CHECK = "MPI path"
@@ -22,6 +23,7 @@ _UCX_RDMA = ("rc", "ud", "dc")
 
 _READ = "read the column transport"
 _TCP_FIGURES = "the figures are then those of TCP"
+_DEAF_SOURCE = "seen with Open MPI 5.0.11, its UCX 1.20.1 and its libfabric; openucx/ucx#3581 is of the same kind"
 _SOURCE = "Open MPI's opal/mca/common/ucx/common_ucx.c: by itself it takes UCX for devices of drivers mlx* alone"
 
 
@@ -36,6 +38,8 @@ class Facts:
     pml: str = ""
     active: tuple[tuple[str, str], ...] = ()
     settings: tuple[Setting, ...] = ()
+    deaf: str = ""
+    """The file that keeps UCX from hearing of memory that is given back."""
 
     def setting(self, name: str) -> Setting | None:
         """What holds of that name."""
@@ -58,7 +62,7 @@ def measure(root: str = "", *, world: World, environ: Mapping[str, str] | None =
     known = settings.measure(root, environ)
     active = tuple((port.name, port.driver or "") for port in rdma.ports(root) if port.active)
     mine = tuple(one for one in known.effective if one.name in _NAMES)
-    return Facts(world.library, selected_pml() if pml is None else pml, active, mine)
+    return Facts(world.library, selected_pml() if pml is None else pml, active, mine, deaf_ucx())
 
 
 def findings(ranks: Sequence[Seen[Facts]]) -> list[Finding]:
@@ -114,6 +118,10 @@ def _mpich(facts: Facts, where: str) -> list[Finding]:
 
 
 def _ucx(facts: Facts, told: str, where: str) -> list[Finding]:
+    if facts.deaf:
+        why = "memory that is freed and taken again is received into pages that are gone: data are wrong"
+        remedy = "mpirun --mca btl ^ofi where the other is libfabric; or -x UCX_RCACHE_ENABLE=n, which is slower"
+        return [Finding(CHECK, "problem", f"{DEAF} ({facts.deaf}; {where})", why, remedy, _DEAF_SOURCE)]
     transports, devices = facts.value("UCX_TLS"), facts.value("UCX_NET_DEVICES")
     if transports and not transports.startswith("^"):
         words = transports.split(",")

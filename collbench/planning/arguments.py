@@ -1,4 +1,4 @@
-"""The options of `collbench forecast` that plan: declared here, read by `planning.command`."""
+"""The options of `collbench forecast`: declared here, read by `planning.forecast`."""
 
 import argparse
 from collections.abc import Callable
@@ -20,11 +20,31 @@ def add(parser: argparse.ArgumentParser, positive: Callable[[str], int]) -> None
             raise argparse.ArgumentTypeError(f"got {text}, expected a share such as 20% or 0.2")
         return value
 
-    step = parser.add_argument_group("a training step")
+    parser.add_argument(
+        "results", type=Path, nargs="*", metavar="RESULTS", help="run folders, or their results.csv: what was measured"
+    )
+    times = parser.add_argument_group("times of one operation, fitted to RESULTS")
+    times.add_argument(
+        "--at", action="extend", nargs="+", default=[], metavar="SIZE", help='forecast these sizes, e.g. "16 MiB"'
+    )
+    times.add_argument(
+        "--ranks", action="extend", nargs="+", type=positive, default=[], help="on so many ranks (default: as measured)"
+    )
+    times.add_argument(
+        "--collective", action="extend", nargs="+", default=[], metavar="NAME", help="only these collectives"
+    )
+    times.add_argument("--extrapolate", action="store_true", help="answer beyond what was measured too, less surely")
+    step = parser.add_argument_group("a training step, on RESULTS or a fabric that is described")
     step.add_argument("--workload", default="", metavar="W", help="a workload file, or the name of a shipped one")
     step.add_argument("--fabric", type=Path, metavar="FILE", help="a fabric that is described, not measured")
     step.add_argument("--devices", type=counts, default=(), metavar="N,N", help="counts of devices, all hosts together")
-    step.add_argument("--hosts", type=counts, default=(), metavar="N,N", help="counts of hosts (default: the fewest)")
+    step.add_argument(
+        "--hosts",
+        type=counts,
+        default=(),
+        metavar="N,N",
+        help="counts of hosts (default: as few as hold them)",
+    )
     step.add_argument("--batch", type=positive, metavar="N", help="samples of a step on each device")
     step.add_argument("--global-batch", type=positive, metavar="N", help="or on all devices together")
     step.add_argument(
@@ -52,10 +72,10 @@ def add(parser: argparse.ArgumentParser, positive: Callable[[str], int]) -> None
     held.add_argument(
         "--replay",
         type=Path,
-        nargs="+",
+        action="append",
         default=[],
         metavar="RUN",
-        help='results with replays (scenario replay, or kind = "replay") and with the all_reduce to forecast them from',
+        help='results with replays (kind = "replay"); forecast from all_reduce of RESULTS, or of the same results',
     )
     held.add_argument(
         "--within", type=share, default=0.2, metavar="SHARE", help="how far off is still right (default: 20%%)"

@@ -7,7 +7,7 @@ from pathlib import Path
 from collbench.errors import UsageError
 from collbench.output import deliver
 from collbench.planning import fabric as fabrics
-from collbench.planning import large, memory, plot, references, replay_check, tables, workload
+from collbench.planning import large, memory, plot, references, tables, workload
 from collbench.planning import memory_tables as needs
 from collbench.planning import step_tables as steps
 from collbench.planning.fabric import Fabric
@@ -46,18 +46,10 @@ class PlanOptions:
     size: str = ""
     form: str = "text"
     plot: Path | None = None
-    replay: tuple[Path, ...] = ()
-    within: float = replay_check.WITHIN
 
 
 def command(options: PlanOptions, measured: Fabric | None = None) -> int:
     """Answer what is asked, print it, and return the exit code; `measured` stands for a described fabric."""
-    if options.replay:
-        if options.plot is not None:
-            raise UsageError("forecast: got --plot with --replay, expected one of them; a replay has no picture")
-        table, code = replay_check.command(options.replay, options.within)
-        deliver(tables.written([table], options.form))
-        return code
     if options.plot is not None:
         plot.check(options.plot)
     found, known = answers(options, measured)
@@ -124,12 +116,12 @@ def _workload(options: PlanOptions) -> Workload:
 
 
 def _recipe(options: PlanOptions) -> memory.Recipe:
-    activations = memory.given("--activations", options.activations) if options.activations else None
+    activations = memory.given("--activations", options.activations, 0) if options.activations else None
     return memory.Recipe(options.optimizer, options.precision, options.zero or 0, activations)
 
 
 def _available(options: PlanOptions) -> memory.Available:
-    keeps = memory.given("--driver-keeps", options.driver_keeps) if options.driver_keeps else None
+    keeps = memory.given("--driver-keeps", options.driver_keeps, 0) if options.driver_keeps else None
     if bool(options.device) == bool(options.device_memory):
         got = "both" if options.device else "neither"
         raise UsageError(
@@ -138,6 +130,8 @@ def _available(options: PlanOptions) -> memory.Available:
         )
     if options.device:
         one = memory.device(options.device)
-        return memory.Available(one.memory_bytes, keeps, f"{one.name} ({one.kind}, {one.on}; {one.source})")
+        return memory.Available(
+            one.memory_bytes, keeps, f"{one.name} ({one.kind}, {one.on}; {one.source})", memory.caution(one)
+        )
     size = memory.given("--device-memory", options.device_memory)
     return memory.Available(size, keeps, f"a device of {tables.size(size)}")

@@ -11,7 +11,7 @@ Across, device i of every host works with its namesakes, all g at once: the topo
 exactly that, and `host` measures the part in the VM.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self
@@ -84,19 +84,26 @@ class Split:
 
 @dataclass(frozen=True)
 class Fabric:
-    """Two tiers. `across(sharers, hosts)` is the cost between hosts of a fabric where so many devices share a link."""
+    """Two tiers. `across(sharers, hosts)` is the cost between hosts of a fabric where so many devices share a link.
+
+    `whole` answers first, where it is given, for collectives of all devices that work on their hosts: it is for a fit
+    of groups that were measured across both tiers at once. `assumptions` may grow while questions are asked.
+    """
 
     name: str
     devices_per_host: int
     vm: Cost
     across: Callable[[int, int], Cost] | None
-    assumptions: tuple[str, ...] = ()
+    assumptions: Sequence[str] = ()
+    whole: Callable[[str, int, Layout], Split] | None = None
 
     def cost(self, collective: str, size_bytes: int, layout: Layout) -> Split:
         """Return what a collective of this size costs all devices of a layout."""
         devices, hosts, on_host = layout.devices, layout.hosts, layout.on_host
         if devices < 2:
             return Split()
+        if self.whole is not None and layout.sharers == on_host:
+            return self.whole(collective, size_bytes, layout)
         if hosts == 1:
             return Split(self.vm(collective, size_bytes, devices))
         if self.across is None:

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
-from collbench.errors import UsageError
+from collbench.errors import CollbenchError, UsageError
 from collbench.planning import tables
 from collbench.planning.fabric import Fabric, Layout
 from collbench.planning.tables import Column
 
 DEVICES = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+
+_INSIDE = ("reduce_scatter", "all_gather")
 
 
 def layout(fabric: Fabric, devices: int) -> Layout:
@@ -38,26 +40,19 @@ def table(fabric: Fabric, size_bytes: int, devices: Sequence[int] = DEVICES) -> 
     for count in devices:
         where = layout(fabric, count)
         split = fabric.cost("all_reduce", size_bytes, where)
-        on_host, total = where.on_host, split.total
-        alone = where.hosts == 1
-        inside = (
-            (None, None)
-            if alone
-            else tuple(fabric.vm(name, size_bytes, on_host).middle for name in ("reduce_scatter", "all_gather"))
-            if on_host > 1
-            else (0.0, 0.0)
-        )
+        total, parted = split.total, fabric.whole is None and where.hosts > 1
+        scatter, gather = (_inside(fabric, name, size_bytes, where) if parted else None for name in _INSIDE)
         rows.append(
             {
                 "devices": count,
                 "hosts": where.hosts,
-                "reduce_scatter_vm_s": inside[0],
-                "all_reduce_across_s": None if alone else split.across.middle,
-                "all_gather_vm_s": inside[1],
+                "reduce_scatter_vm_s": scatter,
+                "all_reduce_across_s": split.across.middle if parted else None,
+                "all_gather_vm_s": gather,
                 **tables.spread("all_reduce", "s", total),
                 "algbw_bytes_per_s": size_bytes / total.middle if total.middle else None,
                 "busbw_bytes_per_s": 2 * (count - 1) / count * size_bytes / total.middle if total.middle else None,
-                "first_byte_s": fabric.cost("all_reduce", 8, where).total.middle,
+                "first_byte_s": _smallest(fabric, where),
             }
         )
     notes = [
@@ -66,3 +61,14 @@ def table(fabric: Fabric, size_bytes: int, devices: Sequence[int] = DEVICES) -> 
         "noise, stragglers and failures, which grow with the number of hosts, are not in it: no rank waits for another",
     ]
     return tables.Table("large", f"all_reduce of {tables.size(size_bytes)} by closed forms", columns, rows, notes)
+
+
+def _inside(fabric: Fabric, collective: str, size_bytes: int, where: Layout) -> float:
+    return fabric.vm(collective, size_bytes, where.on_host).middle if where.on_host > 1 else 0.0
+
+
+def _smallest(fabric: Fabric, where: Layout) -> float | None:
+    try:
+        return fabric.cost("all_reduce", 8, where).total.middle
+    except CollbenchError:
+        return None

@@ -27,8 +27,6 @@ _MIB = 2**20
 _STATES: Mapping[str, int] = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
 """Values that an optimizer keeps for each parameter."""
 
-OPTIMIZERS = tuple(_STATES)
-PRECISIONS = ("mixed", "fp32", "bf16")
 _ITEM: Mapping[str, int] = {"mixed": 2, "fp32": 4, "bf16": 2}
 
 
@@ -132,6 +130,25 @@ def traffic(parameters: int, recipe: Recipe, devices: int) -> list[Traffic]:
     return [forward, backward, *found]
 
 
+def caution(one: Device) -> str:
+    """Return what a vGPU profile costs besides memory; empty for a whole GPU.
+
+    Peer-to-peer by NVIDIA's documentation of vGPU for compute (Peer-to-Peer CUDA Transfers): over NVLink alone, between
+    time-sliced vGPUs of one VM that hold the whole frame buffer.
+    """
+    if not one.kind.startswith("vgpu"):
+        return ""
+    sliced = one.kind == "vgpu time-sliced"
+    largest = max(other.memory_bytes for other in devices().values() if (other.on, other.kind) == (one.on, one.kind))
+    if sliced and one.memory_bytes == largest:
+        return ""
+    shares = "it shares the GPU's processors with its neighbours" if sliced else "it has a part of the GPU's processors"
+    return (
+        f"{one.name} reaches no other vGPU directly (no peer-to-peer): collectives in the VM go through host memory, "
+        f"and {shares}: measure its links and its computation, not those of a whole GPU"
+    )
+
+
 @cache
 def devices() -> Mapping[str, Device]:
     """Return the devices and vGPU profiles that are known, by name."""
@@ -149,20 +166,27 @@ def device(name: str) -> Device:
     by_name = {known.upper(): one for known, one in devices().items()}
     if plain in by_name:
         return by_name[plain]
-    near = difflib.get_close_matches(plain, by_name, n=1)
-    remedy = f"did you mean {by_name[near[0]].name}?" if near else "give its memory as --device-memory SIZE"
+    near = [known for known in by_name if known.startswith(f"{plain}-")][:3] or difflib.get_close_matches(
+        plain, by_name, 1
+    )
+    remedy = "give its memory as --device-memory SIZE"
+    if near:
+        remedy = f"did you mean {' or '.join(by_name[known].name for known in near)}?"
     raise UsageError(
         f"--device: got {shown(name)}, expected a known GPU or vGPU profile such as "
         f"A100-80GB, H100-80GB, A40-24C, L40S-48C; {remedy}"
     )
 
 
-def given(option: str, text: str) -> int:
+def given(option: str, text: str, least: int = 1) -> int:
     """Return the bytes that an option gives as a size."""
     try:
-        return parse_size(text)
+        size = parse_size(text)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from None
+    if size < least:
+        raise UsageError(f"{option}: got {shown(text)}, expected at least {least} B; give more")
+    return size
 
 
 @dataclass(frozen=True)
@@ -172,6 +196,7 @@ class Available:
     memory_bytes: int
     keeps_bytes: int | None
     name: str
+    caution: str = ""
 
     @property
     def left(self) -> int:

@@ -60,6 +60,8 @@ def need(
         f"holds {weights} + {gradients} + {kept} = {weights + gradients + kept} bytes for each",
         f"against {tables.size(available.left)} of {available.name}",
     ]
+    if available.caution:
+        notes.append(available.caution)
     if parts > 1:
         notes.append(f"tensor parallelism divides the model among {parts} devices; ZeRO divides each part further")
     if available.keeps_bytes is None:

@@ -5,22 +5,23 @@ that each waits, the buckets' costs and the computation follow each other; calle
 computation, one after the other on one stream, as the pipeline has it.
 """
 
+import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from collbench import replay
-from collbench.errors import CollbenchError, UsageError
-from collbench.planning import curve, pipeline, tables
+from collbench.errors import CollbenchError, ExpectationFailed, UsageError
+from collbench.output import deliver
+from collbench.planning import pipeline, replay_cost, tables
 from collbench.planning.costs import BOUNDS, Cost, Range
 from collbench.planning.tables import Column, Table
+from collbench.readers.forecast_command import rows_of
 from collbench.record import Record
 from collbench.replay import Replayed
-from collbench.results import read
 
 WITHIN = 0.2
-CODE_OFF = 5
 CostOf = Callable[[Sequence[Record], Record], Cost]
 """Makes, of all rows, the cost of collectives in the setting of one of them."""
 
@@ -40,7 +41,9 @@ class Check:
     measured: Range
     forecast: Range | None
     exposed: Range | None = None
-    """What it would take without any overlap."""
+    """What it would take without any overlap, forecast."""
+    waited: Range | None = None
+    """What it took with calls that wait, and so without any overlap; None where that was not measured."""
     reason: str = ""
 
     @property
@@ -50,12 +53,12 @@ class Check:
 
     @property
     def hidden(self) -> float | None:
-        """Which part of what overlap could hide was hidden; None where that is less than what is not known."""
-        if self.forecast is None or self.exposed is None or self.row.call != "nonblocking":
+        """Which part of what the pipeline would hide was hidden; None where that is less than what is not known."""
+        if self.forecast is None or self.exposed is None or self.waited is None:
             return None
         most = self.exposed.middle - self.forecast.middle
-        unknown = max(one.high - one.low for one in (self.exposed, self.measured))
-        return (self.exposed.middle - self.measured.middle) / most if most > unknown else None
+        unknown = max(one.high - one.low for one in (self.waited, self.measured))
+        return (self.waited.middle - self.measured.middle) / most if most > unknown else None
 
     def holds(self, within: float) -> bool:
         """Whether what was measured lies in the forecast's interval, or within this share of the forecast."""
@@ -64,20 +67,30 @@ class Check:
         return self.forecast.low <= self.measured.middle <= self.forecast.high or abs(self.difference) <= within
 
 
-def checks(rows: Iterable[Record], cost_of: CostOf = curve.cost) -> list[Check]:
-    """Hold each replay among the rows against its forecast from the other rows."""
+def checks(
+    rows: Iterable[Record], others: Iterable[Record] | None = None, cost_of: CostOf | None = None
+) -> list[Check]:
+    """Hold each replay among the rows against its forecast from `others`, or from the same rows."""
     rows = list(rows)
+    known = [row for row in (rows if others is None else others) if row.collective != replay.NAME]
     points: dict[tuple[object, ...], list[Record]] = {}
     for row in rows:
         if row.collective == replay.NAME and row.status == "ok" and row.time_p50_s:
             points.setdefault(tuple(getattr(row, name) for name in _POINT), []).append(row)
-    others = [row for row in rows if row.collective != replay.NAME]
-    return [_check(its, others, cost_of) for its in points.values()]
+    found = {point: _check(its, known, cost_of or replay_cost.by_fit()) for point, its in points.items()}
+    waited = {point: one.measured for point, one in found.items() if one.row.call == "blocking"}
+    call = _POINT.index("call")
+    return [
+        one
+        if one.row.call == "blocking"
+        else replace(one, waited=waited.get((*point[:call], "blocking", *point[call + 1 :])))
+        for point, one in found.items()
+    ]
 
 
 def _check(its: Sequence[Record], others: Sequence[Record], cost_of: CostOf) -> Check:
     row = its[0]
-    replayed, measured = replay.parse(row.pattern or ""), curve.middle(its)
+    replayed, measured = replay.parse(row.pattern or ""), _measured(its)
     try:
         cost = cost_of(others, row)
         found = [cost("all_reduce", size, row.ranks or 1) for size in replayed.sizes]
@@ -97,19 +110,31 @@ def _check(its: Sequence[Record], others: Sequence[Record], cost_of: CostOf) -> 
     return Check(row, replayed, len(its), measured, Range(*ends), exposed)
 
 
-def command(paths: Sequence[Path], within: float, cost_of: CostOf = curve.cost) -> tuple[Table, int]:
-    """Return the table of the replays in these results, and the exit code."""
-    rows = [row for path in dict.fromkeys(one.resolve() for one in paths) for row in read(path)]
-    found = checks(rows, cost_of)
+def _measured(rows: Sequence[Record]) -> Range:
+    """The median over launches; the bounds are the outermost of the launches' own intervals, or of few samples all."""
+    return Range(
+        min(row.time_p50_low_s or row.time_min_s or row.time_p50_s or 0.0 for row in rows),
+        statistics.median(row.time_p50_s or 0.0 for row in rows),
+        max(row.time_p50_high_s or row.time_max_s or row.time_p50_s or 0.0 for row in rows),
+    )
+
+
+def command(runs: Sequence[Path], results: Sequence[Path], within: float, extrapolate: bool, form: str) -> int:
+    """Print what the replays in `runs` took and what the all_reduce in `results`, or else beside them, foretell.
+
+    Return the exit code.
+    """
+    rows = rows_of(runs)
+    found = checks(rows, rows_of(results) if results else rows, replay_cost.by_fit(extrapolate))
     if not found:
         others = [row for row in rows if row.collective == replay.NAME]
         why = f"; the first of {len(others)} says: {others[0].reason}" if others else ""
-        places = ", ".join(map(str, paths))
         raise UsageError(
-            f'{places}: got no replay that ran, expected the results of a scenario with kind = "replay"{why}; '
-            "run one, such as collbench launch replay"
+            f"{', '.join(map(str, runs))}: got no replay that ran, expected the results of a scenario with kind = "
+            f'"replay"{why}; run one, such as collbench launch replay'
         )
-    return table(found, within), 0 if all(one.holds(within) for one in found) else CODE_OFF
+    deliver(tables.written([table(found, within)], form))
+    return 0 if all(one.holds(within) for one in found) else ExpectationFailed.exit_code
 
 
 def table(found: Sequence[Check], within: float) -> Table:
@@ -139,13 +164,14 @@ def table(found: Sequence[Check], within: float) -> Table:
         "nonblocking: the buckets beside the computation, one after the other",
         "difference: measured over forecast, less one; holds: measured lies in the forecast's interval, or within "
         f"{within:.0%} of it",
-        "in brackets: the outermost ends of the launches' 95 % intervals",
+        "in brackets: the 95 % intervals of the fit's forecasts, all at their ends together; of what was measured, the "
+        "outermost ends of the launches' own, or the least and the most of few samples",
     ]
     if any(one.row.call == "nonblocking" and one.replayed.compute_s for one in found):
         notes.append(
-            "hidden: the part of what overlap could hide that was hidden: 0 % is no overlap at all, 100 % the "
-            "pipeline, - that the intervals are wider than all that; a library without a thread of its own for "
-            "progress does little while the rank computes"
+            "hidden: how much shorter than with calls that wait, in parts of what the pipeline would hide: 0 % is no "
+            "overlap at all; - where the measured intervals are wider than that. A library without a thread of its own "
+            "for progress does little while the rank computes"
         )
     notes += dict.fromkeys(one.reason for one in found if one.reason)
     return Table("replay", "replays: forecast and measured", columns, [_row(one, within) for one in found], notes)

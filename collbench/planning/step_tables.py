@@ -146,4 +146,9 @@ def _assumed(workload: Workload, found: list[Step]) -> list[str]:
         "efficiency: samples a second and device over those of the first row "
         f"({base.devices} device{'s' * (base.devices > 1)}, batch {base.batch})",
     ]
+    if len({step.batch for step in found}) > 1:
+        lines.append(
+            "the batch of a device differs between rows: what efficiency loses beyond the share of communication, "
+            "computation loses at a smaller batch"
+        )
     return lines

@@ -18,9 +18,6 @@ MOST_PROBLEMS = 5
 DAY_S = 86400.0
 MOST_DEVICES = 1_000_000
 
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-"""What the workloads ask the price of."""
-
 
 class Table(BaseModel):
     """A table of a file; unknown keys and other types are refused."""

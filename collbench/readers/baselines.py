@@ -27,7 +27,7 @@ from collbench.record import Record
 from collbench.results import read
 
 DEFAULT = Path("results") / "baselines"
-_KEPT = ("results.csv", "scenario.toml", "run.json", "tries.json")
+_KEPT = ("results.csv", "scenario.toml", "run.json", "tries.json", "noise_floor.json")
 _ABOUT = "baseline.json"
 _COMMIT = re.compile(r"[0-9A-Za-z][0-9A-Za-z._]{0,63}")
 _GIT_WAIT_S = 10

@@ -44,6 +44,8 @@ class Rules:
     across: tuple[str, ...] = ()
     bands: tuple[str, ...] = BANDS
     cases: tuple[str, ...] = ()
+    looks: int = 1
+    """How often one looks at growing numbers of launches, at the most: each look has that part of the error."""
 
 
 @dataclass(frozen=True)
@@ -116,18 +118,23 @@ def compare(
             "measure it, or name other --bands"
         )
     if rules.cases:
-        level = FALSE_ALARMS / len(gate)
+        level = level_of(rules, len(gate))
         decisions = [_case(one, level, rules) for one in gate]
         named = {one.name for one in gate}
         others = [_case(one, CASE_LEVEL, rules) for one in paired if one.name not in named]
         kept = [one for one in decisions if one.word != "missing"]
         return Comparison(rules, "cases", tuple(kept), (*decisions, *others), level, tuple(notes))
     present = [band for band in BANDS if any(one.band == band for one in gate)]
-    level = FALSE_ALARMS * (1 - SHARE_OF_ONE_CASE) / len(present)
+    level = level_of(rules, len(present))
     bands = [_band(band, [one for one in gate if one.band == band], level, rules) for band in present]
-    bands += [_one_case(gate, FALSE_ALARMS * SHARE_OF_ONE_CASE, rules)]
+    bands += [_one_case(gate, FALSE_ALARMS * SHARE_OF_ONE_CASE / rules.looks, rules)]
     cases = [_case(one, CASE_LEVEL, rules) for one in paired]
     return Comparison(rules, "bands", tuple(bands), tuple(cases), level, tuple(notes))
+
+
+def level_of(rules: Rules, decisions: int) -> float:
+    """The level of each of so many cases that are named, or else bands, on either side of its interval at one look."""
+    return FALSE_ALARMS * (1.0 if rules.cases else 1 - SHARE_OF_ONE_CASE) / decisions / rules.looks
 
 
 def _case(one: Paired, level: float, rules: Rules) -> Verdict:

@@ -100,7 +100,9 @@ def pair(base: Iterable[Record], new: Iterable[Record], across: Sequence[str] = 
 
 def matching(paired: Iterable[Paired], patterns: Sequence[str]) -> list[Paired]:
     """Those that one of the patterns names: a case_id, or words of the full label, where * and ? stand for others."""
-    found = {pattern: [one for one in paired if _matches(one, pattern)] for pattern in patterns}
+    found = {
+        pattern: [one for one in paired if named(one.row.case_id, words(one.row), pattern)] for pattern in patterns
+    }
     for pattern, its in found.items():
         if not its:
             raise UsageError(
@@ -151,5 +153,11 @@ def _label(row: Record, axes: Iterable[str]) -> str:
     return " ".join([words[0] if words else row.case_id, format_size(_size(row)), *words[1:]])
 
 
-def _matches(one: Paired, pattern: str) -> bool:
-    return pattern == one.row.case_id or fnmatchcase(f" {_label(one.row, AXES)} ", f"* {pattern} *")
+def words(row: Record) -> str:
+    """All words that a case can be named by."""
+    return _label(row, AXES)
+
+
+def named(case_id: str, words: str, pattern: str) -> bool:
+    """Whether a pattern names the case of these words: a case_id, or some of the words one after the other."""
+    return pattern == case_id or fnmatchcase(f" {words} ", f"* {pattern} *")

@@ -39,6 +39,7 @@ def as_json(found: Comparison) -> str:
         "false_alarms": FALSE_ALARMS,
         "decided_by": found.by,
         "level": found.level,
+        "looks": found.rules.looks,
         "threshold": found.rules.threshold,
         "floor_s": found.rules.floor_s,
         "across": list(found.rules.across),
@@ -76,9 +77,11 @@ def _listed(found: Comparison) -> list[Verdict]:
 def _rate(found: Comparison) -> str:
     bands = [one for one in found.decisions if one.name != ONE_CASE]
     each = f"{found.level * 100:.3g} % for each of {len(bands)}"
-    rest = FALSE_ALARMS * SHARE_OF_ONE_CASE * 100
+    looks = found.rules.looks
+    rest = FALSE_ALARMS * SHARE_OF_ONE_CASE * 100 / looks
     more = "" if len(bands) == len(found.decisions) else f", {rest:.3g} % for any one case"
-    return f"at most {FALSE_ALARMS * 100:.0f} % false alarms in all (Bonferroni: {each}{more})"
+    often = f", at each of at most {looks} looks" if looks > 1 else ""
+    return f"at most {FALSE_ALARMS * 100:.0f} % false alarms in all (Bonferroni: {each}{more}{often})"
 
 
 def _case_rate(found: Comparison) -> str:

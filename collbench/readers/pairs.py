@@ -42,6 +42,8 @@ class Pairs:
     failed: Mapping[Pair, str] = field(default_factory=dict)
     """Pairs without a value, and why: their row's status and reason."""
     failed_again: Mapping[Pair, str] = field(default_factory=dict)
+    noisy: frozenset[Pair] = frozenset()
+    """Pairs with a row that says that other programs ran on its cores."""
     together: bool = True
     """Whether other pairs communicated at the same time."""
 
@@ -153,6 +155,9 @@ def findings(found: Pairs) -> list[str]:
     doubt = suspicion(found)
     if doubt is not None:
         said += [*_slow_places(found, doubt), *_slow_paths(found, doubt), *_slow_ranks(found)]
+        if said and found.noisy:
+            count = f"{len(found.noisy)} of {len(found.values)}"
+            said.append(f"{count} pairs were measured beside other work (noisy): repeat it on quiet hosts")
     return [f"{found.title}: {one}" for one in said]
 
 
@@ -296,6 +301,7 @@ def _pairs(case_id: str, rows: Sequence[tuple[Record, Pair, bool]]) -> Pairs:
     hosts: dict[int, str] = {}
     failed: dict[bool, dict[Pair, str]] = {False: {}, True: {}}
     kept: dict[bool, dict[Pair, list[float]]] = {False: {}, True: {}}
+    noisy = frozenset(pair for row, pair, _ in rows if "noisy" in (row.notes or "").split())
     for row, pair, again in rows:
         names = (row.members or "").split(";")
         if len(names) > len(pair):
@@ -316,7 +322,9 @@ def _pairs(case_id: str, rows: Sequence[tuple[Record, Pair, bool]]) -> Pairs:
     failed = {
         again: {pair: why for pair, why in its.items() if pair not in middle[again]} for again, its in failed.items()
     }
-    return Pairs(case_id, title, by_rate, hosts, middle[False], middle[True], failed[False], failed[True], together)
+    return Pairs(
+        case_id, title, by_rate, hosts, middle[False], middle[True], failed[False], failed[True], noisy, together
+    )
 
 
 def _ranks_of(found: Pairs, ends: tuple[str, str]) -> Pair:

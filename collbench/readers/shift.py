@@ -30,10 +30,10 @@ def ratio(base: Sequence[float], new: Sequence[float], level: float) -> Ratio:
         raise ValueError("ratio: got no times or one that is not above 0, expected positive times on both sides")
     apart = np.sort(np.subtract.outer(np.log(np.asarray(new)), np.log(np.asarray(base))), axis=None)
     middle = math.exp(float(np.median(apart)))
-    position = _position(len(base), len(new), level)
-    if position == 0:
+    at = position(len(base), len(new), level)
+    if at == 0:
         return Ratio(middle, None, None)
-    return Ratio(middle, math.exp(float(apart[position - 1])), math.exp(float(apart[-position])))
+    return Ratio(middle, math.exp(float(apart[at - 1])), math.exp(float(apart[-at])))
 
 
 def least_level(base: int, new: int) -> float:
@@ -47,15 +47,15 @@ def launches_needed(level: float) -> int:
 
 
 @functools.cache
-def _position(base: int, new: int, level: float) -> int:
+def position(base: int, new: int, level: float) -> int:
     """Which of the ordered ratios, from 1, is the lower bound: the largest k with P(U < k) <= level; 0 for none."""
     ways = _rank_sums(base, new)
     total = math.comb(base + new, new)
     below = 0
-    for position, count in enumerate(ways):
+    for at, count in enumerate(ways):
         below += count
         if below > level * total * (1 + 1e-12):
-            return position
+            return at
     raise ValueError(f"level: got {level}, expected one below 1")
 
 

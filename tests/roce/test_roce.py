@@ -43,6 +43,23 @@ sizes = ["1 MiB"]
 transport = "rdma"
 """
 
+FREED = """
+schema = 1
+title = "memory that is freed and taken again"
+[measure]
+least_time = "1 ms"
+least_iterations = 3
+most_iterations = 4
+time_budget = "20 s"
+warmup_time = "1 ms"
+timeout = "3 min"
+order = "listed"
+[[sweep]]
+backends = ["mpi"]
+collectives = ["ping_pong", "send_recv"]
+sizes = ["512 KiB"]
+"""
+
 COMMANDS = """
 set -u
 export OPAL_PREFIX={venv} PRTE_PREFIX={venv} PYTHONPATH={tree} NUMBA_CACHE_DIR={rig}/kernels PYTHONDONTWRITEBYTECODE=1
@@ -55,8 +72,18 @@ for path in tcp rdma; do
         --launcher {venv}/bin/mpirun --launcher-args "$common $more" >$path.out 2>$path.err
     echo $? >$path.code
 done
-{venv}/bin/mpirun -np 2 $common {venv}/bin/python3 -m collbench doctor --json --seconds 1 >doctor.json 2>doctor.err
-echo $? >doctor.code
+for path in deaf hearing; do
+    more="--mca pml ucx -x UCX_NET_DEVICES=rxe0:1 -x UCX_TLS=rc,self"
+    [ $path = deaf ] || more="$more --mca btl ^ofi"
+    {venv}/bin/python3 -m collbench launch {work}/freed.toml -n 2 -o {work}/$path \
+        --launcher {venv}/bin/mpirun --launcher-args "$common $more" >$path.out 2>$path.err
+    echo $? >$path.code
+done
+doctor="{venv}/bin/python3 -m collbench doctor --json --seconds 1"
+{venv}/bin/mpirun -np 2 $common $doctor >doctor.json 2>doctor.err
+{venv}/bin/mpirun -np 2 $common $more $doctor >doctor-hearing.json 2>>doctor.err
+{venv}/bin/mpirun -np 2 $common --mca pml ucx $doctor >doctor-deaf.json 2>>doctor.err
+exit 0
 """
 
 
@@ -68,6 +95,7 @@ def work() -> Path:
         (old.rmdir if old.is_dir() else old.unlink)()
     folder.mkdir(exist_ok=True)
     (folder / "roce.toml").write_text(SCENARIO)
+    (folder / "freed.toml").write_text(FREED)
     commands = COMMANDS.format(venv=RIG / "venv", tree=ROOT, rig=RIG, work=folder)
     (folder / "commands.sh").write_text(commands)
     rig = ROOT / "tests/roce/roce-rig.sh"
@@ -112,8 +140,31 @@ def test_rdma_is_named_with_counters_that_fit(work: Path) -> None:
     assert found.tcp_bytes < 0.2 * found.crossing_bytes
 
 
+def test_stale_registrations_are_wrong_data_with_their_cause(work: Path) -> None:
+    said = (work / "deaf.err").read_text()
+    first, second = read(work / "deaf")
+    assert (first.status, second.status) == ("ok", "wrong"), said
+    assert "UCX does not hear of memory that is given back" in str(second.reason)
+    assert (work / "deaf.code").read_text().strip() == "3"
+
+
+def test_the_remedy_holds(work: Path) -> None:
+    assert [one.status for one in read(work / "hearing")] == ["ok", "ok"], (work / "hearing.err").read_text()
+
+
+def findings(work: Path, name: str) -> list[str]:
+    said: dict[str, Any] = json.loads((work / name).read_text())
+    return [f"{one['level']} {one['check']} {one['seen']} {one['why']} {one['remedy']}" for one in said["findings"]]
+
+
 def test_the_doctor_sees_both(work: Path) -> None:
-    said: dict[str, Any] = json.loads((work / "doctor.json").read_text())
-    texts = [f"{one['level']} {one['check']} {one['seen']} {one['why']} {one['remedy']}" for one in said["findings"]]
+    texts = findings(work, "doctor.json")
     assert any("rxe0" in text and "ok" in text.split()[0] for text in texts), texts
     assert any("pml ucx" in text and text.startswith("warning") for text in texts), texts
+
+
+def test_the_doctor_sees_who_makes_ucx_deaf(work: Path) -> None:
+    texts = {name: findings(work, f"doctor-{name}.json") for name in ("deaf", "hearing")}
+    problems = {name: [text for text in its if text.startswith("problem MPI path")] for name, its in texts.items()}
+    assert "--mca btl ^ofi" in " ".join(problems["deaf"]), texts["deaf"]
+    assert not problems["hearing"]

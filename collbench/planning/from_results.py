@@ -1,0 +1,100 @@
+"""A fabric made of results: which of their fits answers for a collective in a VM, between hosts and among all."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from collbench.errors import UsageError
+from collbench.planning import measured
+from collbench.planning.fabric import Fabric
+from collbench.planning.measured import Ask, Told
+from collbench.readers.forecast import Fitted, Forecast, forecast
+from collbench.readers.forecast_command import fits_of, rows_of
+
+_PREFERRED = (
+    ("placement", "in_place"),
+    ("backend", "nccl"),
+    ("mode", "latency"),
+    ("caller", "compiled"),
+    ("call", "blocking"),
+    ("operation", "sum"),
+    ("neighbour", ""),
+    ("pattern", ""),
+    ("variant", ""),
+    ("buffer", "plain"),
+    ("sync", "library"),
+)
+"""What a training step uses, the most telling first."""
+
+_ALL_RANKS = ("first", "world")
+
+
+def fabric_of(paths: Sequence[Path], dtype: str = "", extrapolate: bool = False) -> Fabric:
+    """Fit the results and let the fits answer; times of `dtype` go first, where there are any."""
+    rows = [row for row in rows_of(paths) if row.status == "ok"]
+    found = fits_of(paths)
+    per_host = max((row.ranks_per_host or 1 for row in rows), default=1)
+    rails = len({row.group for row in rows if row.topology == "rail"})
+    of = {kind: tuple(one for one in found if one.family.value("topology") == kind) for kind in ("host", "rail")}
+    whole = tuple(one for kind in _ALL_RANKS for one in found if one.family.value("topology") == kind)
+
+    def ask(its: tuple[Fitted, ...]) -> Ask | None:
+        return Asked(its, dtype, extrapolate) if its else None
+
+    return measured.fabric(
+        ", ".join(str(path) for path in paths),
+        per_host,
+        whole=ask(whole) if not (of["host"] and of["rail"]) else None,
+        vm=ask(of["host"] or whole),
+        rails=ask(of["rail"]),
+        at_once=rails,
+    )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Answers from the fits of one kind of topology: of the setting that is nearest to a training step's."""
+
+    fits: tuple[Fitted, ...]
+    dtype: str
+    extrapolate: bool
+
+    def __call__(self, collective: str, size_bytes: int, ranks: int, hosts: int) -> Told:
+        """Forecast it; a UsageError where the results cannot tell."""
+        its = [one for one in self.fits if one.family.value("collective") == collective]
+        if not its:
+            known = ", ".join(sorted({one.family.value("collective") for one in self.fits}))
+            raise UsageError(
+                f"forecast: got no times of {collective} among these results ({known}), expected some; measure it too"
+            )
+        refused: list[UsageError] = []
+        for same in self._by_preference(its):
+            answers: list[tuple[Fitted, Forecast]] = []
+            for one in same:
+                try:
+                    answers.append((one, forecast(one, size_bytes, ranks, hosts, self.extrapolate)))
+                except UsageError as error:
+                    refused.append(error)
+            if answers:
+                # Groups at once, such as the hosts: all wait for the slowest.
+                chosen, slowest = max(answers, key=lambda answer: answer[1].time_s)
+                return _told(chosen, slowest)
+        raise refused[0]
+
+    def _by_preference(self, its: Sequence[Fitted]) -> list[list[Fitted]]:
+        """The fits, in groups of one setting, the preferred first; the groups of a topology stand together."""
+        sorted_fits: dict[tuple[bool, ...], list[Fitted]] = {}
+        for one in its:
+            wanted = (("dtype", self.dtype), *_PREFERRED) if self.dtype else _PREFERRED
+            key = tuple(one.family.value(name) != value for name, value in wanted)
+            sorted_fits.setdefault(key, []).append(one)
+        return [sorted_fits[key] for key in sorted(sorted_fits)]
+
+
+def _told(of: Fitted, answer: Forecast) -> Told:
+    marks = [f"times are those of {of.family.label}"]
+    marks += [f"over ranks by the law {answer.law}"] if answer.law else []
+    # One sentence for all sizes; each has its own wider interval.
+    marks += ["some sizes, ranks or hosts lie beyond what was measured"] if answer.extrapolated else []
+    marks += [mark for mark in answer.marks if not mark.startswith("extrapolated")]
+    return Told(answer.time_s, answer.low_s, answer.high_s, tuple(marks))

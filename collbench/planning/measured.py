@@ -1,0 +1,81 @@
+"""A fabric made of measurements: what a fit says of groups in a VM, of rails between hosts, or of all ranks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from collbench.errors import UsageError
+from collbench.planning.costs import Cost, Range
+from collbench.planning.fabric import Fabric, Layout, Split
+
+
+@dataclass(frozen=True)
+class Told:
+    """An answer in seconds; the bounds are None where nothing says how far off it may be. `marks` are sentences."""
+
+    time_s: float
+    low_s: float | None = None
+    high_s: float | None = None
+    marks: tuple[str, ...] = ()
+
+
+Ask = Callable[[str, int, int, int], Told]
+"""What a collective of so many bytes takes among so many ranks on so many hosts; it raises where it does not know."""
+
+
+def fabric(
+    name: str,
+    devices_per_host: int,
+    *,
+    whole: Ask | None = None,
+    vm: Ask | None = None,
+    rails: Ask | None = None,
+    at_once: int = 0,
+) -> Fabric:
+    """Return the fabric of what was measured.
+
+    `whole` is of groups of all ranks (topology `world`), `vm` of groups of one host (`host`), `rails` of groups with
+    a rank of each host, `at_once` of them at the same time (`rail`). What the answers are marked with, and that bounds
+    are missing, stands in the fabric's assumptions once it was asked.
+    """
+    said = [f"fabric measured: {name}"]
+
+    def note(text: str) -> None:
+        if text not in said:
+            said.append(text)
+
+    def told(ask: Ask, collective: str, size_bytes: int, ranks: int, hosts: int) -> Range:
+        answer = ask(collective, size_bytes, ranks, hosts)
+        for mark in answer.marks:
+            note(f"{collective}: {mark}")
+        if answer.low_s is None or answer.high_s is None:
+            note(f"{collective}: some of the times have no interval, and their low and high are the time itself")
+            return Range(answer.time_s, answer.time_s, answer.time_s)
+        return Range(answer.low_s, answer.time_s, answer.high_s)
+
+    def inside(collective: str, size_bytes: int, ranks: int) -> Range:
+        if vm is None:
+            raise _unmeasured(name, collective, "host", f"{ranks} devices of a host")
+        return told(vm, collective, size_bytes, ranks, 1)
+
+    def across(sharers: int, hosts: int) -> Cost:
+        def cost(collective: str, size_bytes: int, ranks: int) -> Range:
+            if rails is None:
+                raise _unmeasured(name, collective, "rail", f"{ranks} hosts")
+            if at_once and at_once != sharers:
+                note(f"between hosts {at_once} devices of each worked at once, and {sharers} are asked about")
+            return told(rails, collective, size_bytes, ranks, hosts)
+
+        return cost
+
+    def together(collective: str, size_bytes: int, layout: Layout) -> Split:
+        assert whole is not None
+        time = told(whole, collective, size_bytes, layout.devices, layout.hosts)
+        return Split(time) if layout.hosts == 1 else Split(across=time)
+
+    return Fabric(name, devices_per_host, inside, across, said, None if whole is None else together)
+
+
+def _unmeasured(name: str, collective: str, topology: str, what: str) -> UsageError:
+    return UsageError(
+        f"{name}: {collective}: got no times among {what}, expected results of the topology {topology}; measure them"
+    )

@@ -1,0 +1,132 @@
+"""The rows of results as curves: time over size in one setting on one number of ranks, launch by launch."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collbench.record import Record
+from collbench.replay import NAME
+
+Floats = NDArray[np.float64]
+
+SETTING = (
+    "collective", "variant", "backend", "library", "operation", "root", "dtype", "placement", "caller", "call", "mode",
+    "sync", "buffer", "buffers", "pages", "pattern", "neighbour", "device", "ranks_per_device",
+)  # fmt: skip
+"""What a family of curves has in common, besides the transport and the kind of topology."""
+
+_NOTED = ("noisy", "throttled", "shared_device", "timer_floor")
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Times over sizes on one group of ranks: `log_times` is launches x sizes, nan where a launch has no such size."""
+
+    ranks: int
+    hosts: int
+    ranks_per_host: int
+    sizes: Floats
+    log_times: Floats
+    oversubscribed: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def launches(self) -> int:
+        """Launches that have any of its sizes."""
+        return int(self.log_times.shape[0])
+
+    @property
+    def times(self) -> Floats:
+        """In seconds, by size: the geometric mean of the launches' medians."""
+        return np.asarray(np.exp(np.nanmean(self.log_times, axis=0)), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """Curves that differ in the number of ranks and hosts alone."""
+
+    setting: tuple[tuple[str, str], ...]
+    curves: tuple[Curve, ...]
+
+    def value(self, name: str) -> str:
+        """One of its setting's; empty where it is not known."""
+        return dict(self.setting).get(name, "")
+
+    @property
+    def label(self) -> str:
+        """The setting in words."""
+        return " ".join(value for name, value in self.setting if value and name != "library")
+
+
+def curve(
+    sizes: Sequence[float], times: Sequence[Sequence[float]] | Sequence[float] | Floats, ranks: int = 2, hosts: int = 1
+) -> Curve:
+    """Make one of times in seconds: launches x sizes, or those of one launch."""
+    table = np.atleast_2d(np.asarray(times, dtype=np.float64))
+    return Curve(ranks, hosts, -(-ranks // hosts), np.asarray(sizes, dtype=np.float64), np.log(table))
+
+
+def families(records: Iterable[Record]) -> tuple[Family, ...]:
+    """Sort the rows that have a time and a size into families; those with the most curves are not put first."""
+    rows: dict[tuple[object, ...], list[Record]] = {}
+    for record in records:
+        if record.collective == NAME:  # of several sizes at once
+            continue
+        if record.status != "ok" or not record.time_p50_s or not record.size_bytes or not record.ranks:
+            continue
+        kind, place = _where(record)
+        key = (*(getattr(record, name) for name in SETTING), kind, place)
+        rows.setdefault(key, []).append(record)
+    found = []
+    for key, its in rows.items():
+        for transport, same in _by_transport(its).items():
+            words = [("" if value is None else str(value)) for value in key]
+            names = (*SETTING, "topology", "group")
+            setting = (*zip(names, words, strict=True), ("transport", transport))
+            found.append(Family(setting, _curves(same)))
+    return tuple(found)
+
+
+def _where(record: Record) -> tuple[str, str]:
+    """The kind of topology, and the group where it stands for its place and not for its size alone."""
+    topology = record.topology or ""
+    kind = "first" if topology.startswith("first:") else topology
+    return kind, "" if kind in ("world", "first") else record.group or ""
+
+
+def _by_transport(rows: Sequence[Record]) -> dict[str, list[Record]]:
+    """Rows whose transport is not known (too little to count) go with the one that is, where there is one."""
+    known = sorted({row.transport for row in rows if row.transport})
+    if len(known) < 2:
+        return {known[0] if known else "": list(rows)}
+    sorted_rows: dict[str, list[Record]] = {}
+    for row in rows:
+        sorted_rows.setdefault(row.transport or "", []).append(row)
+    return sorted_rows
+
+
+def _curves(rows: Sequence[Record]) -> tuple[Curve, ...]:
+    groups: dict[tuple[int, int, int], list[Record]] = {}
+    for row in rows:
+        ranks, hosts = row.ranks or 1, row.hosts or 1
+        groups.setdefault((ranks, hosts, row.ranks_per_host or -(-ranks // hosts)), []).append(row)
+    return tuple(_curve(*key, its) for key, its in sorted(groups.items()))
+
+
+def _curve(ranks: int, hosts: int, ranks_per_host: int, rows: Sequence[Record]) -> Curve:
+    sizes = sorted({row.size_bytes or 0 for row in rows})
+    launches = sorted({(row.run_id or "", row.launch) for row in rows})
+    total, count = np.zeros((len(launches), len(sizes))), np.zeros((len(launches), len(sizes)))
+    for row in rows:
+        at = launches.index((row.run_id or "", row.launch)), sizes.index(row.size_bytes or 0)
+        total[at] += np.log(row.time_p50_s or 1.0)
+        count[at] += 1
+    log_times = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    words = [set((row.notes or "").split()) for row in rows]
+    notes = tuple(
+        f"{marked} of {len(rows)} rows {note}" for note in _NOTED if (marked := sum(note in its for its in words))
+    )
+    over = any(row.oversubscribed or "oversubscribed" in its for row, its in zip(rows, words, strict=True))
+    return Curve(ranks, hosts, ranks_per_host, np.array(sizes, dtype=np.float64), log_times, over, notes)

@@ -1,0 +1,100 @@
+"""`collbench forecast`: from results to fits, and to what operations will take."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from collbench.errors import UsageError
+from collbench.output import deliver
+from collbench.readers.forecast import Fitted, Forecast, fitted, forecast
+from collbench.readers.forecast_text import as_csv, as_json, fits_text, forecasts_text
+from collbench.record import Record
+from collbench.results import read
+from collbench.units import parse_size
+
+
+@dataclass(frozen=True)
+class ForecastOptions:
+    """The command line."""
+
+    results: tuple[Path, ...]
+    at: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+    hosts: int | None = None
+    collectives: tuple[str, ...] = ()
+    extrapolate: bool = False
+    form: str = "text"
+
+
+def command(options: ForecastOptions) -> int:
+    """Fit, answer what was asked, print, and return the exit code."""
+    sizes = [_size(text) for text in options.at]
+    if not sizes and (options.ranks or options.hosts or options.extrapolate):
+        raise UsageError('forecast: got --ranks, --hosts or --extrapolate, expected them with --at; say --at "1 MiB"')
+    found = fits_of(options.results, options.collectives)
+    notes = _notes(found)
+    if not sizes:
+        asked: list[tuple[Fitted, Forecast]] | None = None
+    else:
+        asked, refused = _answers(found, sizes, options)
+        notes += refused
+    if options.form == "json":
+        deliver(as_json(found, asked or [], notes))
+    elif options.form == "csv":
+        deliver(as_csv(found, asked))
+    else:
+        deliver(fits_text(found, notes) if asked is None else forecasts_text(asked, notes))
+    return 0
+
+
+def fits_of(paths: Sequence[Path], collectives: Sequence[str] = ()) -> tuple[Fitted, ...]:
+    """Read the results and fit what they have of these collectives (all where none is named)."""
+    records = rows_of(paths)
+    known = sorted({row.collective for row in records if row.collective})
+    for name in collectives:
+        if name not in known:
+            raise UsageError(f"forecast: --collective: got {name}, expected one of {', '.join(known)}, as measured")
+    found = fitted(row for row in records if not collectives or row.collective in collectives)
+    if not found:
+        places = ", ".join(map(str, paths))
+        raise UsageError(f"{places}: got no row with a size and a time, expected results of collectives; measure some")
+    return found
+
+
+def rows_of(paths: Sequence[Path]) -> list[Record]:
+    """The rows of all results, each named by its folder: launches of two folders are two launches."""
+    places = dict.fromkeys(path.resolve() for path in paths)
+    return [dataclasses.replace(row, run_id=str(place)) for place in places for row in read(place)]
+
+
+def _answers(
+    found: Sequence[Fitted], sizes: Sequence[int], options: ForecastOptions
+) -> tuple[list[tuple[Fitted, Forecast]], list[str]]:
+    """The forecasts, and why others are refused; raise where all are."""
+    answers, refused = [], []
+    for its in found:
+        for ranks in options.ranks or its.ranks:
+            for size in sizes:
+                try:
+                    answers.append((its, forecast(its, size, ranks, options.hosts, options.extrapolate)))
+                except UsageError as error:
+                    refused.append(error)
+    if not answers:
+        raise refused[0]
+    return answers, list(dict.fromkeys(f"refused: {error}" for error in refused))
+
+
+def _notes(found: Sequence[Fitted]) -> list[str]:
+    over = sum(one.curve.oversubscribed for its in found for one in its.fits)
+    total = sum(len(its.fits) for its in found)
+    if not over:
+        return []
+    return [f"{over} of {total} curves were measured with more ranks than cores: the scheduler is part of their times"]
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise UsageError(f"forecast: --at: {error}") from error

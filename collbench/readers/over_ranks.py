@@ -1,0 +1,123 @@
+"""Laws over ranks tried on what was measured, and carried through it."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from collbench.readers.bootstrap import student
+from collbench.readers.fit import Fit, carried, root_mean_square
+from collbench.readers.fit_rows import Curve, Floats
+from collbench.readers.laws import LawFit, fit_law, misfit
+
+NEAR = 5
+"""Hold-outs nearest to a size whose errors stand for it."""
+_ROUNDED = 0.1
+"""Sizes that do not divide by the ranks are rounded, which takes them no farther out of a range."""
+_AS_GOOD = 1.5
+"""A law whose hold-out error is up to so many times the best one's is as well supported; its forecast is in the
+interval."""
+_ALIKE = 0.01
+"""And so is one that is worse by no more than this."""
+
+
+@dataclass(frozen=True, eq=False)
+class Support:
+    """A law on a family: its fit, and how it forecast each number of ranks from the others, by size."""
+
+    fitted: LawFit
+    misfit: float
+    held_out: tuple[tuple[int, Floats, Floats], ...]
+    """Ranks, sizes, errors in logarithms (forecast over measured)."""
+    ahead: tuple[tuple[float, Floats, Floats], ...]
+    """Octaves from the largest number of ranks before, sizes, errors: forecast from fewer ranks alone."""
+
+    @property
+    def error(self) -> float | None:
+        """Hold-out error (root mean square); None with one number of ranks."""
+        errors = [its for _, _, its in self.held_out]
+        return root_mean_square(np.concatenate(errors)) if errors else None
+
+
+def as_good(one: Support, best: Support) -> bool:
+    """Whether a law is as well supported as the best one."""
+    if one.error is None or best.error is None:
+        return True
+    return one.error <= max(_AS_GOOD * best.error, best.error + _ALIKE)
+
+
+def support(law: LawFit, fits: Sequence[Fit]) -> Support:
+    """Try a law on the numbers of ranks that were measured, each of them forecast from others."""
+    curves = [one.curve for one in fits]
+    held_out, ahead = [], []
+    counts = sorted({one.ranks for one in curves})
+    for count in counts:
+        rest = [one for one in fits if one.curve.ranks != count]
+        its = [one for one in curves if one.ranks == count]
+        if _known(rest, its):
+            held_out.append((count, *_errors(fit_law(law.law, [one.curve for one in rest]), rest, its)))
+    for before, count in itertools.pairwise(counts):
+        rest = [one for one in fits if one.curve.ranks <= before]
+        its = [one for one in curves if one.ranks == count]
+        if _known(rest, its):
+            errors = _errors(fit_law(law.law, [one.curve for one in rest]), rest, its)
+            ahead.append((math.log2(count / before), *errors))
+    return Support(law, misfit(law, curves), tuple(held_out), tuple(ahead))
+
+
+def _known(rest: Sequence[Fit], its: Sequence[Curve]) -> bool:
+    """Whether these may be forecast from the rest: it has been between hosts where they are on several."""
+    return bool(rest) and (max(one.curve.hosts for one in rest) > 1 or max(one.hosts for one in its) == 1)
+
+
+def _errors(law: LawFit, rest: Sequence[Fit], measured: Sequence[Curve]) -> tuple[Floats, Floats]:
+    """Sizes and errors of what the rest forecasts for curves it was fitted without, at the sizes that it has."""
+    low = max(one.curve.sizes[0] for one in rest)
+    high = min(one.curve.sizes[-1] for one in rest)
+    sizes, errors = [np.empty(0)], [np.empty(0)]
+    for curve in measured:
+        inside = (curve.sizes >= low * (1 - _ROUNDED)) & (curve.sizes <= high * (1 + _ROUNDED))
+        at = curve.sizes[inside]
+        if len(at):
+            sizes.append(at)
+            values = anchored(law, rest, at, curve.ranks, curve.hosts, curve.ranks_per_host)
+            errors.append(values - np.log(curve.times[inside]))
+    return np.concatenate(sizes), np.concatenate(errors)
+
+
+def anchored(law: LawFit, fits: Sequence[Fit], at: Floats, ranks: int, hosts: int, ranks_per_host: int) -> Floats:
+    """Logarithms of times by the law, carried by how the curves beside this number of ranks lie off the law."""
+    same = [one for one in fits if one.curve.hosts == hosts] or list(fits)
+    off: dict[int, list[Floats]] = {}
+    for one in same:
+        curve = one.curve
+        measured = carried(one.segments, curve.sizes, np.log(curve.times), at)
+        off.setdefault(curve.ranks, []).append(measured - np.log(law.of(curve, at)))
+    counts = sorted(off)
+    table = np.array([np.mean(off[count], axis=0) for count in counts])
+    place = float(np.interp(math.log(ranks), np.log(counts), np.arange(len(counts))))
+    before, share = int(place), place % 1
+    between = table[before] if share == 0 else (1 - share) * table[before] + share * table[before + 1]
+    return np.asarray(np.log(law.times(at, ranks, hosts, ranks_per_host)) + between, dtype=np.float64)
+
+
+def rank_error(best: Support, size: float, ranks: int, most: int) -> float:
+    """Half the interval by how the law forecast other numbers of ranks at the sizes nearest to this one.
+
+    `most` is the largest number of ranks that was measured.
+    """
+    octaves = math.log2(ranks / most)
+    tried = [(distance, sizes, errors) for distance, sizes, errors in best.ahead]
+    if octaves <= 0 or not tried:
+        tried = [(0.0, sizes, errors) for _, sizes, errors in best.held_out]
+    tried = [one for one in tried if len(one[1])]
+    if not tried:
+        return 0.0
+    squares = []
+    for distance, sizes, errors in tried:
+        near = np.argsort(np.abs(np.log(sizes / size)), kind="stable")[:NEAR]
+        farther = max(1.0, octaves / distance) if distance and octaves > 0 else 1.0
+        squares.append(farther**2 * float(np.mean(np.square(errors[near]))))
+    return student(max(len(tried) - 1, 2)) * math.sqrt(float(np.mean(squares)))

@@ -1,0 +1,81 @@
+"""Rows become curves: what belongs together, and what is left out."""
+
+import numpy as np
+import pytest
+
+from collbench.readers.fit_rows import families
+from compared_rows import row
+
+
+def test_launches_and_sizes_make_a_table() -> None:
+    rows = [row(launch, size, (launch + 1) * size * 1e-9) for launch in range(3) for size in (8, 64)]
+    ((one,),) = [its.curves for its in families(rows)]
+    assert one.sizes.tolist() == [8, 64]
+    assert one.log_times.shape == (3, 2)
+    assert one.times.tolist() == pytest.approx([6 ** (1 / 3) * 8e-9, 6 ** (1 / 3) * 64e-9])
+
+
+def test_what_has_no_time_or_size_is_left_out() -> None:
+    rows = [
+        row(0, 8, 1e-6),
+        row(0, 16, None),
+        row(0, 32, 1e-6, status="wrong"),
+        row(0, 0, 1e-6),
+        row(0, 64, 1e-6, ranks=None),
+    ]
+    ((one,),) = [its.curves for its in families(rows)]
+    assert one.sizes.tolist() == [8]
+
+
+@pytest.mark.parametrize(
+    "column",
+    ["collective", "variant", "backend", "operation", "dtype", "placement", "caller", "mode", "sync", "topology"],
+)
+def test_settings_are_told_apart(column: str) -> None:
+    assert len(families([row(0, 8, 1e-6), row(0, 8, 1e-6, **{column: "other"})])) == 2
+
+
+def test_numbers_of_ranks_and_hosts_are_curves_of_one_family() -> None:
+    rows = [
+        row(0, 8, 1e-6, topology="first:doubling", group=f"first:{ranks}", ranks=ranks, hosts=hosts)
+        for ranks, hosts in ((2, 1), (4, 1), (4, 2))
+    ]
+    (one,) = families([*rows, row(0, 16, 1e-6, topology="first:3", group="first:3", ranks=3)])
+    assert [(its.ranks, its.hosts, its.ranks_per_host) for its in one.curves] == [
+        (2, 1, 2),
+        (3, 1, 3),
+        (4, 1, 4),
+        (4, 2, 2),
+    ]
+    assert one.value("topology") == "first"
+
+
+def test_groups_at_several_places_are_families_of_their_own() -> None:
+    rows = [row(0, 8, 1e-6, topology="host", group=name) for name in ("a", "b")]
+    assert [one.value("group") for one in families(rows)] == ["a", "b"]
+
+
+def test_a_transport_that_is_not_known_goes_with_the_only_one() -> None:
+    rows = [row(0, 8, 1e-6, transport=None), row(0, 64, 1e-6, transport="tcp:eth0")]
+    (one,) = families(rows)
+    assert (one.value("transport"), len(one.curves[0].sizes)) == ("tcp:eth0", 2)
+    three = families([*rows, row(0, 512, 1e-6, transport="rdma:mlx5_0")])
+    assert [one.value("transport") for one in three] == ["", "tcp:eth0", "rdma:mlx5_0"]
+
+
+def test_a_size_that_a_launch_lacks_is_nan() -> None:
+    (one,) = families([row(0, 8, 1e-6), row(1, 8, 1e-6), row(1, 64, 1e-6)])
+    assert np.isnan(one.curves[0].log_times).tolist() == [[False, True], [False, False]]
+
+
+def test_sizes_that_round_to_one_are_one() -> None:
+    rows = [row(0, 8, 1e-6, requested_bytes=8), row(0, 8, 4e-6, requested_bytes=9)]
+    (one,) = families(rows)
+    assert one.curves[0].times.tolist() == pytest.approx([2e-6])
+
+
+def test_what_the_rows_are_marked_with_is_kept() -> None:
+    rows = [row(0, 8, 1e-6, notes="noisy timer_floor"), row(0, 64, 1e-6, oversubscribed=True)]
+    (one,) = families(rows)
+    assert one.curves[0].oversubscribed
+    assert one.curves[0].notes == ("1 of 2 rows noisy", "1 of 2 rows timer_floor")

@@ -1,0 +1,203 @@
+"""Forecasts: what they come to, what they refuse, and how often their intervals hold what is then measured."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from collbench.errors import UsageError
+from collbench.readers.fit_rows import Curve, curve
+from collbench.readers.forecast import Fitted, Forecast, fit_family, forecast
+from fitted_curves import KIB, MIB, doubling, family, made_up
+
+SIZES = doubling(KIB, MIB)
+ALPHA, BANDWIDTH = 4e-6, 5e9
+
+
+def ring(ranks: int, **more: float) -> Curve:
+    starts, moved = 2 * (ranks - 1), 2 * (ranks - 1) / ranks
+    noise = {"launches": 5, "of_launch": 0.03, "of_row": 0.02, "seed": ranks} | more
+    return made_up(ALPHA, BANDWIDTH, SIZES, starts=starts, moved=moved, ranks=ranks, **noise)  # type: ignore[arg-type]
+
+
+def ring_s(size: int, ranks: int) -> float:
+    return 2 * (ranks - 1) * ALPHA + 2 * (ranks - 1) / ranks * size / BANDWIDTH
+
+
+@pytest.fixture(scope="module")
+def over_ranks() -> Fitted:
+    return fit_family(family(*(ring(ranks) for ranks in (2, 4, 8))))
+
+
+def width(one: Forecast) -> float:
+    assert one.low_s is not None
+    assert one.high_s is not None
+    assert one.low_s < one.time_s < one.high_s
+    return one.high_s / one.low_s
+
+
+def test_a_measured_size_is_what_was_measured(over_ranks: Fitted) -> None:
+    one = forecast(over_ranks, 4 * KIB, 4)
+    its = over_ranks.fits[1].curve
+    assert one.time_s == pytest.approx(its.times[2])
+    assert (one.law, one.extrapolated, one.marks) == ("", False, ())
+    scatter = np.exp(np.std(its.log_times[:, 2], ddof=1))
+    assert scatter < width(one) < 1.5
+
+
+def test_between_sizes_it_goes_through_the_measured_ones() -> None:
+    its = fit_family(family(made_up(ALPHA, BANDWIDTH, SIZES)))
+    one = forecast(its, 5000, 2)
+    assert one.time_s == pytest.approx(ALPHA + 5000 / BANDWIDTH, rel=1e-6)
+    assert "from one launch: what launches differ by is not in the interval" in one.marks
+
+
+def test_between_numbers_of_ranks_it_goes_by_the_law(over_ranks: Fitted) -> None:
+    one = forecast(over_ranks, 100_000, 6)
+    assert one.law == "ring"
+    assert one.time_s == pytest.approx(ring_s(100_000, 6), rel=0.08)
+    assert width(one) < 2
+
+
+@pytest.mark.parametrize(
+    ("size", "ranks", "hosts", "got"),
+    [
+        (16 * MIB, 4, None, "size: got 16 MiB, expected 1 KiB to 1 MiB"),
+        (8, 4, None, "size: got 8 B, expected 1 KiB to 1 MiB"),
+        (MIB, 16, None, "ranks: got 16, expected 2, 4 or 8"),
+    ],
+)
+def test_beyond_what_was_measured_it_is_refused(
+    over_ranks: Fitted, size: int, ranks: int, hosts: int | None, got: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        forecast(over_ranks, size, ranks, hosts)
+    assert str(caught.value) == (
+        f"forecast: all_reduce: {got} as measured; measure it, or allow --extrapolate and a wider interval"
+    )
+    one = forecast(over_ranks, size, ranks, hosts, extrapolate=True)
+    assert one.extrapolated
+    assert one.marks[0] == "extrapolated: " + got.replace(": got", "").replace(", expected", " beyond")
+
+
+def test_hosts_without_a_way_between_them_are_refused_in_any_case(over_ranks: Fitted) -> None:
+    with pytest.raises(UsageError, match=re.escape("got 2 hosts, expected 1 as measured: nothing is known of the way")):
+        forecast(over_ranks, MIB, 8, 2, extrapolate=True)
+
+
+def test_more_hosts_than_measured_are_an_extrapolation() -> None:
+    curves = [curve(SIZES, [hosts * (1e-5 + size / 1e9) for size in SIZES], 2 * hosts, hosts) for hosts in (1, 2)]
+    its = fit_family(family(*curves))
+    with pytest.raises(UsageError, match="ranks: got 8, expected 2 or 4 as measured"):
+        forecast(its, MIB, 8, 4)
+    with pytest.raises(UsageError, match="hosts: got 4, expected 1 or 2 as measured"):
+        forecast(its, MIB, 4, 4)
+
+
+def test_a_collective_without_a_law_stays_where_it_was_measured() -> None:
+    its = fit_family(family(ring(2), collective="bisection"))
+    assert forecast(its, MIB, 2).law == ""
+    with pytest.raises(UsageError, match="no law over ranks tells of others"):
+        forecast(its, MIB, 4, extrapolate=True)
+
+
+@pytest.mark.parametrize(
+    ("size", "ranks", "said"),
+    [(0, 2, "size: got 0 B, expected at least 1 B"), (MIB, 1, "ranks: got 1, expected 2, 4 or 8 as measured")],
+)
+def test_nothing_and_nobody_are_refused(over_ranks: Fitted, size: int, ranks: int, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        forecast(over_ranks, size, ranks, extrapolate=True)
+
+
+def test_one_rank_is_a_curve_and_tells_nothing_of_others() -> None:
+    alone = made_up(1e-7, 1e10, SIZES, ranks=1)
+    its = fit_family(family(alone, ring(2), ring(4)))
+    assert forecast(its, MIB, 1).time_s == pytest.approx(1e-7 + MIB / 1e10, rel=1e-6)
+    without = fit_family(family(ring(2), ring(4)))
+    assert forecast(its, MIB, 3).time_s == pytest.approx(forecast(without, MIB, 3).time_s)
+
+
+def test_what_is_rounded_to_the_ranks_is_still_measured() -> None:
+    odd = [size // 12 * 12 for size in SIZES]
+    its = fit_family(family(made_up(ALPHA, BANDWIDTH, odd, ranks=3, launches=2, of_launch=0.01)))
+    one = forecast(its, MIB, 3)
+    assert not one.extrapolated
+    assert width(one) < 1.5
+
+
+def test_a_size_that_the_curves_beside_do_not_have_is_beyond() -> None:
+    few = made_up(ALPHA, BANDWIDTH, doubling(KIB, 64 * KIB), ranks=2)
+    its = fit_family(family(few, ring(4)))
+    with pytest.raises(UsageError, match="size: got 1 MiB, expected 1 KiB to 64 KiB as measured"):
+        forecast(its, MIB, 3)
+
+
+def test_hosts_that_the_others_lack_are_not_held_out() -> None:
+    curves = [curve(SIZES, [hosts**2 * (1e-5 + size / 1e9) for size in SIZES], 4 * hosts, hosts) for hosts in (1, 2, 4)]
+    found = fit_family(family(*curves)).laws[0]
+    assert [count for count, _, _ in found.held_out] == [4, 8, 16]
+    assert [octaves for octaves, _, _ in found.ahead] == [1.0]  # from 8 to 16; from one host to two nothing is known
+
+
+def test_sizes_of_different_launches_have_no_interval() -> None:
+    table = np.log(ring(2).times) + np.zeros((2, 1))
+    table[0, :6], table[1, 6:] = np.nan, np.nan
+    its = fit_family(family(Curve(2, 1, 2, np.array(SIZES, dtype=np.float64), table)))
+    assert forecast(its, MIB, 2).low_s is None
+
+
+def test_farther_is_wider() -> None:
+    its = fit_family(family(ring(2, of_row=0.03, seed=3)))
+    widths = [width(forecast(its, MIB << octaves, 2, extrapolate=True)) for octaves in (1, 4, 12, 16)]
+    assert widths == sorted(widths)
+    assert widths[-1] > 1.2 * widths[0]
+
+
+def test_farther_in_ranks_is_wider(over_ranks: Fitted) -> None:
+    widths = [width(forecast(over_ranks, MIB, ranks, extrapolate=True)) for ranks in (6, 16, 64)]
+    assert widths == sorted(widths)
+    assert widths[-1] > 1.1 * widths[0]
+
+
+def test_one_number_of_ranks_has_the_laws_in_its_interval() -> None:
+    its = fit_family(family(ring(2)))
+    one = forecast(its, KIB, 16, extrapolate=True)
+    assert any("which law holds is not known" in mark for mark in one.marks)
+    assert width(one) > 4
+    assert one.low_s is not None
+    assert one.high_s is not None
+    assert one.low_s < ring_s(KIB, 16) < one.high_s
+
+
+def test_laws_that_are_as_well_supported_are_said() -> None:
+    small = doubling(8, 256)
+    its = fit_family(
+        family(*(made_up(ALPHA, BANDWIDTH, small, ranks=n, starts=steps) for n, steps in ((2, 1), (4, 2))))
+    )
+    marks = forecast(its, 64, 8, extrapolate=True).marks
+    (said,) = [mark for mark in marks if mark.startswith("as well supported: ")]
+    assert len({"tree", "recursive doubling", "Rabenseifner"} & set(said.partition(": ")[2].split(", "))) == 2
+
+
+def test_ranks_beyond_cores_are_said() -> None:
+    its = ring(2)
+    over = Curve(2, 1, 2, its.sizes, its.log_times, oversubscribed=True)
+    assert "measured with more ranks than cores" in forecast(fit_family(family(over)), MIB, 2).marks
+
+
+@pytest.mark.parametrize("where", ["measured", "between", "beyond"])
+def test_intervals_hold_the_next_launch_as_often_as_they_say(where: str) -> None:
+    sizes = doubling(8 * KIB, 512 * KIB)
+    asked = {"measured": 64 * KIB, "between": 90 * KIB, "beyond": 4 * MIB}[where]
+    trials, held = 60, 0
+    for seed in range(trials):
+        its = made_up(ALPHA, BANDWIDTH, sizes, launches=4, of_launch=0.1, of_row=0.03, seed=seed)
+        one = forecast(fit_family(family(its)), asked, 2, extrapolate=True)
+        draw = np.random.default_rng(10_000 + seed)
+        measured = (ALPHA + asked / BANDWIDTH) * math.exp(draw.normal(0, 0.1) + draw.normal(0, 0.03))
+        assert one.low_s is not None
+        assert one.high_s is not None
+        held += one.low_s <= measured <= one.high_s
+    assert held >= 53  # 95 % of 60 are 57; fewer than 53 once in a hundred times

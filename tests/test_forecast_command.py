@@ -1,0 +1,147 @@
+"""`collbench forecast` as a command: what it prints, and what it refuses."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collbench.cli import main
+from collbench.record import Record
+from compared_rows import row, run, write
+
+Out = pytest.CaptureFixture[str]
+
+SIZES = tuple(1 << bits for bits in range(3, 21))
+
+
+def rows(launches: int = 3, ranks: tuple[int, ...] = (2, 4), **more: Any) -> list[Record]:
+    found = []
+    for count in ranks:
+        factor = 2.0 * (count - 1) / count
+        its: dict[str, Any] = {"ranks": count, "group": f"first:{count}", "topology": "first:doubling"} | more
+        found += run(factor, launches, seed=count, sizes=SIZES, **its)
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write(tmp_path / "run", rows())
+
+
+def test_the_fits_are_printed_with_all_their_errors(folder: Path, capsys: Out) -> None:
+    assert main(["forecast", str(folder)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("all_reduce float32 first by mpi Open MPI v5.0.11 over shm\n  2 ranks, 3 launches:\n")
+    assert "8 B to 1 MiB: alpha 2" in text
+    assert text.count("error (root mean square): fit ") == 2
+    assert text.count("\n         1 MiB ") == 2
+    assert "  over ranks: " in text
+    assert "    one number of ranks out: 2 ranks " in text
+
+
+def test_one_launch_says_that_it_has_no_interval(tmp_path: Path, capsys: Out) -> None:
+    assert main(["forecast", str(write(tmp_path / "run", rows(1, (2,))))]) == 0
+    text = capsys.readouterr().out
+    assert "2 ranks, 1 launch, so no interval:" in text
+    assert "one number of ranks: no law over ranks can be told" in text
+    assert "[" not in text
+
+
+def test_launches_of_several_folders_count_together(tmp_path: Path, capsys: Out) -> None:
+    folders = [str(write(tmp_path / name / "run", rows(1, (2,)))) for name in "ab"]
+    assert main(["forecast", *folders, folders[0]]) == 0
+    assert "2 ranks, 2 launches:" in capsys.readouterr().out
+
+
+def test_a_forecast_has_its_interval(folder: Path, capsys: Out) -> None:
+    assert main(["forecast", str(folder), "--at", "96 KiB", "1 MiB", "--ranks", "2", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("  errors on 2 ranks: fit ")
+    assert lines[3].startswith("  over ranks: ")
+    assert lines[4].startswith("      96 KiB  2 ranks: ")
+    assert "algbw" in lines[4]
+    assert any("  3 ranks: " in line and ", by the law " in line for line in lines)
+    assert lines[-1] == "Intervals are of 95 %, for the median of one more launch."
+
+
+def test_beyond_is_refused_and_told(folder: Path, capsys: Out) -> None:
+    assert main(["forecast", str(folder), "--at", "16 MiB"]) == 2
+    assert capsys.readouterr().err == (
+        "collbench: forecast: all_reduce: size: got 16 MiB, expected 8 B to 1 MiB as measured; measure it, or allow "
+        "--extrapolate and a wider interval\n"
+    )
+    assert main(["forecast", str(folder), "--at", "16 MiB", "8 B"]) == 0
+    assert capsys.readouterr().out.startswith("note: refused: forecast: all_reduce: size: got 16 MiB, expected")
+    assert main(["forecast", str(folder), "--at", "16 MiB", "--ranks", "8", "--extrapolate"]) == 0
+    text = capsys.readouterr().out
+    assert "EXTRAPOLATED" in text
+    assert "extrapolated: size 16 MiB beyond 8 B to 1 MiB" in text
+    assert "extrapolated: ranks 8 beyond 2 or 4" in text
+
+
+def test_oversubscribed_rows_are_used_and_said(tmp_path: Path, capsys: Out) -> None:
+    its = [*rows(2, (2,)), *rows(2, (4,), oversubscribed=True)]
+    assert main(["forecast", str(write(tmp_path / "run", its))]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("note: 1 of 2 curves were measured with more ranks than cores: the scheduler is part")
+    assert "  4 ranks, 2 launches, more ranks than cores:" in text
+
+
+def test_json_has_all_of_it(folder: Path, capsys: Out) -> None:
+    assert main(["forecast", str(folder), "--at", "64 KiB", "--format", "json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    (one,) = content["families"]
+    assert one["setting"]["collective"] == "all_reduce"
+    curve = one["curves"][0]
+    assert (curve["ranks"], curve["launches"], len(curve["time_s"])) == (2, 3, len(SIZES))
+    assert len(curve["fit_error"]) == len(curve["held_out_error"]) == len(curve["forecast_error"]) == len(SIZES)
+    alpha = curve["segments"][0]["alpha_s"]
+    assert alpha["low"] < 20e-6 < alpha["high"]
+    assert {law["law"] for law in one["laws"]} >= {"ring", "tree", "recursive doubling", "Rabenseifner"}
+    assert [law["held_out"][0]["ranks"] for law in one["laws"]] == [2] * len(one["laws"])
+    assert [(its["ranks"], its["size_bytes"]) for its in content["forecasts"]] == [(2, 65536), (4, 65536)]
+
+
+def test_csv_is_a_table(folder: Path, capsys: Out) -> None:
+    assert main(["forecast", str(folder), "--format", "csv"]) == 0
+    fits = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(one["ranks"], one["from_bytes"], one["to_bytes"]) for one in fits] == [
+        ("2", "8", "1048576"),
+        ("4", "8", "1048576"),
+    ]
+    assert float(fits[0]["alpha_s_low"]) < float(fits[0]["alpha_s"]) < float(fits[0]["alpha_s_high"])
+    assert main(["forecast", str(folder), "--at", "64 KiB", "--ranks", "3", "--format", "csv"]) == 0
+    (one,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (one["ranks"], one["size_bytes"], one["extrapolated"]) == ("3", "65536", "0")
+    assert float(one["low_s"]) < float(one["time_s"]) < float(one["high_s"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--at", "16M"], 'forecast: --at: got "16M", expected a size'),
+        (["--ranks", "4"], "forecast: got --ranks, --hosts or --extrapolate, expected them with --at"),
+        (["--collective", "barrier"], "forecast: --collective: got barrier, expected one of all_reduce, as measured"),
+    ],
+)
+def test_what_cannot_be_carried_out(folder: Path, capsys: Out, words: list[str], said: str) -> None:
+    assert main(["forecast", str(folder), *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_results_without_a_time_are_refused(tmp_path: Path, capsys: Out) -> None:
+    path = write(tmp_path / "run", [row(0, 8, None, status="skipped")])
+    assert main(["forecast", str(path)]) == 2
+    assert "got no row with a size and a time, expected results of collectives" in capsys.readouterr().err
+
+
+def test_a_few_sizes_are_fitted_as_far_as_they_go(tmp_path: Path, capsys: Out) -> None:
+    its = [row(launch, size, 1e-6 + size * 1e-9) for launch in range(2) for size in (8, 64)]
+    path = str(write(tmp_path / "run", its))
+    assert main(["forecast", path]) == 0
+    capsys.readouterr()
+    assert main(["forecast", path, "--at", "32 B", "1 MiB", "--extrapolate"]) == 0
+    assert capsys.readouterr().out.count("no interval") == 2

@@ -1,0 +1,112 @@
+"""Plans that stand on results: which rows answer, which are refused, and what is asked at once."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collbench.cli import main
+from collbench.errors import UsageError
+from collbench.planning.fabric import Layout
+from collbench.planning.from_results import fabric_of
+from collbench.record import HEADER, Record, to_row
+
+SIZES = tuple(1024 << step for step in range(0, 17, 2))
+
+
+def row(collective: str, size: int, seconds: float, ranks: int, launch: int, **more: object) -> Record:
+    values: dict[str, Any] = {
+        "launch": launch, "case_id": f"{collective}{size}{more}", "status": "ok", "backend": "mpi", "library": "L",
+        "mode": "latency", "caller": "compiled", "call": "blocking", "collective": collective, "dtype": "float32",
+        "operation": "sum", "buffer": "plain", "sync": "library", "placement": "in_place", "topology": "world",
+        "group": "world", "hosts": 1, "ranks": ranks, "ranks_per_host": ranks, "requested_bytes": size,
+        "size_bytes": size, "time_p50_s": seconds,
+    }  # fmt: skip
+    return Record(**(values | more))
+
+
+def series(collective: str, bandwidth: float, ranks: int = 2, **more: object) -> list[Record]:
+    """10 us and so many bytes/s, in three launches."""
+    return [
+        row(collective, size, (10e-6 + size / bandwidth) * (1 + 0.01 * launch), ranks, launch, **more)
+        for launch in range(3)
+        for size in SIZES
+    ]
+
+
+def written(folder: Path, rows: list[Record]) -> Path:
+    folder.mkdir(exist_ok=True)
+    with (folder / "results.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([HEADER, *map(to_row, rows)])
+    return folder
+
+
+def test_the_setting_of_a_training_step_answers(tmp_path: Path) -> None:
+    pytest.importorskip("scipy")
+    rows = series("all_reduce", 1e9) + series("all_reduce", 4e9, placement="out_of_place")
+    rows += series("all_reduce", 2e9, dtype="float16")
+    run = written(tmp_path / "run", rows)
+    megabyte = 1 << 20
+    found = fabric_of([run]).cost("all_reduce", megabyte, Layout(2, 1)).total.middle
+    assert found == pytest.approx(1.01 * (10e-6 + megabyte / 1e9), rel=0.02)
+    half = fabric_of([run], "float16").cost("all_reduce", megabyte, Layout(2, 1)).total.middle
+    assert half == pytest.approx(1.01 * (10e-6 + megabyte / 2e9), rel=0.02)
+
+
+def test_of_groups_at_once_the_slowest_counts(tmp_path: Path) -> None:
+    pytest.importorskip("scipy")
+    rows = [
+        one
+        for name, rate in (("a", 4e9), ("b", 1e9))
+        for one in series("reduce_scatter", rate, topology="host", group=name)
+    ]
+    rows += series("all_gather", 4e9, topology="host", group="a")
+    rows += series("all_reduce", 1e8, topology="rail", group="0", hosts=2, ranks_per_host=1)
+    run = written(tmp_path / "run", rows)
+    megabyte = 1 << 20
+    split = fabric_of([run]).cost("all_reduce", megabyte, Layout(4, 2))
+    inside = 2 * 1.01 * 10e-6 + 1.01 * megabyte / 1e9 + 1.01 * megabyte / 4e9
+    assert split.vm.middle == pytest.approx(inside, rel=0.02)
+    assert split.across.middle == pytest.approx(1.01 * (10e-6 + megabyte / 2 / 1e8), rel=0.02)
+
+
+def test_what_was_not_measured_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("scipy")
+    run = written(tmp_path / "run", series("all_reduce", 1e9))
+    with pytest.raises(UsageError, match=r"got no times of all_gather among these results \(all_reduce\)"):
+        fabric_of([run]).cost("all_gather", 1024, Layout(2, 1))
+    with pytest.raises(UsageError, match="size: got 1 GiB, expected 1 KiB to 64 MiB as measured"):
+        fabric_of([run]).cost("all_reduce", 1 << 30, Layout(2, 1))
+    fabric = fabric_of([run], extrapolate=True)
+    fabric.cost("all_reduce", 1 << 30, Layout(2, 1))
+    assert any("beyond what was measured" in one for one in fabric.assumptions)
+
+
+def test_a_step_on_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("scipy")
+    run = written(tmp_path / "run", series("all_reduce", 1e9))
+    words = ["forecast", str(run), "--workload", "resnet18", "--devices", "1,2", "--compute", "32=80ms"]
+    assert main([*words, "--overlap", "none"]) == 0
+    said = capsys.readouterr().out
+    # 46,758,048 B in three messages: 30 us and 46.8 ms, and 1 % for the mean of three launches
+    assert "127 ms" in said
+    assert "fabric measured:" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--workload", "resnet18", "--at", "1 MiB"], "got --workload and --at, expected one question"),
+        (["--at", "1 MiB"], "got no RESULTS, expected a run to fit"),
+        (["RUN", "--fabric", "f.toml", "--large"], "got RESULTS and --fabric, expected one of them"),
+        (["RUN", "--at", "1 MiB", "--hosts", "1,2"], "--hosts: got 2 numbers with --at, expected one"),
+        ([], "got nothing to answer"),
+    ],
+)
+def test_questions_that_cannot_be_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    run = written(tmp_path / "run", series("all_reduce", 1e9))
+    assert main(["forecast", *(str(run) if word == "RUN" else word for word in words)]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,61 @@
+"""A fabric of measurements: who is asked what, and what of the answers is passed on."""
+
+import pytest
+
+from collbench.errors import UsageError
+from collbench.planning import large, measured, step_tables, workload
+from collbench.planning.costs import Range
+from collbench.planning.fabric import Layout
+from collbench.planning.measured import Ask, Told
+
+Question = tuple[str, str, int, int, int]
+
+
+def tier(name: str, asked: list[Question], answer: Told) -> Ask:
+    def ask(collective: str, size_bytes: int, ranks: int, hosts: int) -> Told:
+        asked.append((name, collective, size_bytes, ranks, hosts))
+        return answer
+
+    return ask
+
+
+def test_tiers_are_asked_by_their_groups() -> None:
+    asked: list[Question] = []
+    vm, rails = tier("vm", asked, Told(2.0, 1.0, 4.0)), tier("rails", asked, Told(20.0, 10.0, 40.0))
+    found = measured.fabric("a and b", 4, vm=vm, rails=rails, at_once=4)
+    cost = found.cost("all_reduce", 4000, Layout(8, 2))
+    assert asked == [
+        ("vm", "reduce_scatter", 4000, 4, 1), ("vm", "all_gather", 4000, 4, 1), ("rails", "all_reduce", 1000, 2, 2),
+    ]  # fmt: skip
+    assert (cost.vm, cost.across) == (Range(2, 4, 8), Range(10, 20, 40))
+    assert list(found.assumptions) == ["fabric measured: a and b"]
+    found.cost("all_reduce", 4000, Layout(4, 2))
+    assert found.assumptions[-1] == "between hosts 4 devices of each worked at once, and 2 are asked about"
+
+
+def test_groups_of_all_ranks_answer_at_once() -> None:
+    asked: list[Question] = []
+    found = measured.fabric("world", 4, whole=tier("whole", asked, Told(3.0, 2.0, 5.0)))
+    across, alone = (found.cost("all_reduce", 4000, Layout(devices, devices // 4)) for devices in (8, 4))
+    assert asked == [("whole", "all_reduce", 4000, 8, 2), ("whole", "all_reduce", 4000, 4, 1)]
+    assert (across.vm.middle, across.across) == (0, Range(2, 3, 5))
+    assert (alone.vm, alone.across.middle) == (Range(2, 3, 5), 0)
+    with pytest.raises(UsageError, match=r"world: all_reduce: got no times among 2 hosts, .*topology rail"):
+        found.cost("all_reduce", 4000, Layout(2, 2, at_once=4))
+    with pytest.raises(UsageError, match=r"world: all_reduce: got no times among 2 devices of a host, .*topology host"):
+        found.cost("all_reduce", 4000, Layout(2, 1, at_once=4))
+
+
+def test_large_scale_by_groups_of_all_ranks() -> None:
+    found = measured.fabric("world", 4, whole=tier("whole", [], Told(1e-3, 1e-3, 2e-3)))
+    row = large.table(found, 1000, (8,)).rows[0]
+    assert (row["all_reduce_s"], row["all_reduce_high_s"], row["reduce_scatter_vm_s"]) == (1e-3, 2e-3, None)
+
+
+def test_marks_and_missing_intervals_reach_the_output() -> None:
+    found = measured.fabric("world", 4, whole=tier("whole", [], Told(1e-3, marks=("extrapolated: size beyond 1 MiB",))))
+    assert found.cost("all_reduce", 4000, Layout(4, 1)).total == Range(1e-3, 1e-3, 1e-3)
+    chosen = workload.with_compute(workload.load("resnet18"), ("32=20ms",))
+    table, _ = step_tables.table(chosen, found, step_tables.Asked((1, 4)))
+    assert "all_reduce: extrapolated: size beyond 1 MiB" in table.notes
+    assert len([note for note in table.notes if "have no interval" in note]) == 1
