@@ -201,6 +201,24 @@ def test_the_command_prints_both_and_its_code_says_whether_it_holds(
     assert main(["forecast", "--replay", str(run), "--within", "0.05"]) == 5
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [
+        ("skipped", 0, "skipped: net/ddp/none, blocking, by nccl: no device"),
+        ("failed", 5, "failed: net/ddp/none, blocking, by nccl: no device"),
+        ("wrong", 5, "wrong: net/ddp/none, blocking, by nccl: 3 wrong elements"),
+    ],
+)
+def test_replays_without_a_time_are_named(
+    status: str, code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    why = {"wrong": 3} if status == "wrong" else {"reason": "no device"}
+    other = row(collective="replay", pattern=BUCKETS.text, backend="nccl", status=status, **why)
+    run = folder(tmp_path / "run", [*MEASURED, replayed(BUCKETS, ALL_S), other])
+    assert main(["forecast", "--replay", str(run)]) == code
+    assert said in capsys.readouterr().out
+
+
 def test_the_all_reduce_may_come_from_another_run(tmp_path: Path) -> None:
     known, run = folder(tmp_path / "known", MEASURED), folder(tmp_path / "run", [replayed(BUCKETS, ALL_S)])
     assert main(["forecast", str(known), "--replay", str(run)]) == 0

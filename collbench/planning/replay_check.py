@@ -126,19 +126,20 @@ def command(runs: Sequence[Path], results: Sequence[Path], within: float, extrap
     """
     rows = rows_of(runs)
     found = checks(rows, rows_of(results) if results else rows, replay_cost.by_fit(extrapolate))
+    others = [row for row in rows if row.collective == replay.NAME and row.status != "ok"]
     if not found:
-        others = [row for row in rows if row.collective == replay.NAME]
         why = f"; the first of {len(others)} says: {others[0].reason}" if others else ""
         raise UsageError(
             f"{', '.join(map(str, runs))}: got no replay that ran, expected the results of a scenario with kind = "
             f'"replay"{why}; run one, such as collbench launch replay'
         )
-    deliver(tables.written([table(found, within)], form))
-    return 0 if all(one.holds(within) for one in found) else ExpectationFailed.exit_code
+    deliver(tables.written([table(found, within, others)], form))
+    right = all(one.holds(within) for one in found) and all(row.status == "skipped" for row in others)
+    return 0 if right else ExpectationFailed.exit_code
 
 
-def table(found: Sequence[Check], within: float) -> Table:
-    """Return forecasts and measurements beside each other."""
+def table(found: Sequence[Check], within: float, others: Sequence[Record] = ()) -> Table:
+    """Return forecasts and measurements beside each other; `others` are replays without a time."""
     columns = [
         Column("workload", "workload"),
         Column("bucketing", "bucketing"),
@@ -174,6 +175,9 @@ def table(found: Sequence[Check], within: float) -> Table:
             "for progress does little while the rank computes"
         )
     notes += dict.fromkeys(one.reason for one in found if one.reason)
+    for row in others:
+        why = row.reason or f"{row.wrong} wrong elements"
+        notes.append(f"{row.status}: {replay.short(row.pattern or '')}, {row.call}, by {row.backend}: {why}")
     return Table("replay", "replays: forecast and measured", columns, [_row(one, within) for one in found], notes)
 
 
