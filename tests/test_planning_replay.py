@@ -158,6 +158,16 @@ def test_costs_are_those_of_the_fit() -> None:
         replay_cost.by_fit()(rows, like)("all_gather", 1024, 2)
 
 
+def test_buckets_back_to_back_are_forecast_from_operations_back_to_back() -> None:
+    """Where they were measured; what computes between lets the ranks begin together again."""
+    back_to_back = [reduced(size, 1.25, mode="throughput", placement="out_of_place") for size in SIZES]
+    rows = [*MEASURED, *back_to_back]
+    assert only([*rows, replayed(BUCKETS, 1.25 * ALL_S)]).difference == pytest.approx(0.0)
+    assert only([*rows, replayed(COMPUTING, 0.04 + ALL_S)]).difference == pytest.approx(0.0)
+    its = replayed(COMPUTING, 0.04 + 1.25 * ALL_S, mode="throughput")
+    assert only([*rows, its]).difference == pytest.approx(0.0)
+
+
 def test_a_size_beyond_what_was_measured_is_no_forecast_and_says_so() -> None:
     found = only([*MEASURED, replayed(Replayed("net", "ddp", (16 * MIB,)), 1.0)])
     assert found.forecast is None
