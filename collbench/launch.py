@@ -204,7 +204,9 @@ def compile_kernels(scenario: Scenario) -> None:
     import collbench.kernels.pattern
 
     if any("clock" in sweep.syncs for sweep in scenario.sweeps):
-        import collbench.kernels.start_at  # noqa: F401
+        import collbench.kernels.start_at
+    if any(sweep.kind == "replay" for sweep in scenario.sweeps):
+        import collbench.kernels.spin  # noqa: F401
 
 
 def _one(

@@ -6,6 +6,7 @@ from collbench.collectives import collective_of, entry_named, kernel_names, name
 from collbench.dtypes import DTYPES
 from collbench.errors import CollbenchError
 from collbench.plan import AXES, Case, Plan, expand
+from collbench.replay import short
 from collbench.scenario import Measure, load, shipped
 from collbench.units import format_duration, format_size
 
@@ -97,4 +98,6 @@ def _table(plan: Plan) -> list[str]:
 def _text(axis: str, value: object) -> str:
     if axis == "requested_bytes":
         return format_size(int(str(value)))
+    if axis == "pattern":
+        return short(str(value)) or "-"
     return str(value) or "-"

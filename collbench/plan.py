@@ -12,6 +12,7 @@ from typing import Any
 from collbench.collectives import entry_named
 from collbench.errors import ScenarioError
 from collbench.ladder import sweeps
+from collbench.replay import short
 from collbench.scenario import Rule, Scenario, Sweep
 
 
@@ -53,7 +54,7 @@ class Case:
     def label(self) -> str:
         """The case in words, for messages."""
         words = [self.backend, self.collective, self.dtype, self.operation, f"{self.requested_bytes} B"]
-        words += [self.pattern, self.placement, self.caller, self.call, self.mode, self.topology]
+        words += [short(self.pattern), self.placement, self.caller, self.call, self.mode, self.topology]
         words += [f"beside {self.neighbour}"] if self.neighbour != "alone" else []
         return " ".join(word for word in words if word)
 

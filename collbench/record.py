@@ -132,7 +132,9 @@ class Record:
 
     pages: str | None = column("", "kind of pages that was asked for")
     pattern: str | None = column(
-        "", "who sends how much to whom in all_to_all_v: uniform, linear, or a matrix; the way of a kernel"
+        "",
+        "who sends how much to whom in all_to_all_v: uniform, linear, or a matrix; the way of a kernel; what a replay "
+        "reduces",
     )
     seed: int | None = column("", "seed of the data")
     first_got: str | None = column("", "value of the first wrong element")

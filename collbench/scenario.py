@@ -60,8 +60,8 @@ class Sweep:
 
     `sizes` are bytes, each once, in the order of the file; empty where every collective is a barrier. `roots` are rank
     numbers as text, or "all". Of kind "kernel" `collectives` are kernels, and `patterns` their ways (none: all
-    of each); of kind "ladder" the axes are those of `collbench.ladder`. `matrix[i][j]` is the relative weight of what
-    rank i sends to rank j in all_to_all_v.
+    of each); of kind "ladder" the axes are those of `collbench.ladder`; of kind "replay" the patterns are those of
+    `collbench.replay`. `matrix[i][j]` is the relative weight of what rank i sends to rank j in all_to_all_v.
     """
 
     kind: str = "collective"
@@ -119,11 +119,12 @@ def known() -> dict[str, tuple[str, ...]]:
     """Return the names that each axis knows, by the axis's singular."""
     from collbench.backends import names as backend_names
     from collbench.collectives import TABLE
+    from collbench.collectives import names as collective_names
 
     return {
-        "kind": ("collective", "kernel", "ladder"),
+        "kind": ("collective", "kernel", "ladder", "replay"),
         "backend": tuple(dict.fromkeys(("default", *backend_names()))),
-        "collective": tuple(name for name, entry in TABLE.items() if not entry.collective.is_kernel),
+        "collective": collective_names(),
         "kernel": tuple(name for name, entry in TABLE.items() if entry.collective.is_kernel),
         "way": tuple(dict.fromkeys(way for entry in TABLE.values() for way in entry.collective.ways)),
         "dtype": tuple(DTYPES),
@@ -138,6 +139,7 @@ def known() -> dict[str, tuple[str, ...]]:
         "mode": ("latency", "throughput", "graph"),
         "neighbour": ("alone", "compute", "copy", "communicate"),
         "order": ("auto", "listed", "random"),
+        "bucketing": ("ddp", "horovod", "layers", "none"),
     }
 
 

@@ -1,7 +1,7 @@
 """The scenario file as its user writes it: pydantic models of its tables, and what becomes of them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import fields
 from typing import Annotated, Any, Self
@@ -15,6 +15,7 @@ from pydantic import (
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import ErrorDetails
 
+from collbench import replay_table
 from collbench import scenario_values as values
 from collbench.collectives import entry_named
 from collbench.errors import ScenarioError
@@ -169,6 +170,17 @@ class SweepTable(Table):
     matrix: Many[Many[values.Weight]] = optional(
         "matrix", "For all_to_all_v: row i has the relative weights of what rank i sends to each rank.", min_length=1
     )
+    workloads: Many[values.WorkloadName] = optional(
+        "workloads", "For kind replay: workload files, or names of shipped ones.", min_length=1
+    )
+    bucketings: Many[values.Bucketing] = optional(
+        "bucketings", "For kind replay: how gradients are cut; as the workload says if left out.", min_length=1
+    )
+    computes: Many[values.Compute] = optional(
+        "computes",
+        "For kind replay: what a step computes meanwhile: none, a time, or given for what the workload says.",
+        min_length=1,
+    )
     sizes: Sizes = optional("sizes", "A list, or a range by factor or by step; barriers alone need none.")
     include: list[RuleTable] = optional("include", "Keep only the points that fit one of these rules.")
     exclude: list[RuleTable] = optional("exclude", "Leave out the points that fit one of these rules.")
@@ -176,6 +188,7 @@ class SweepTable(Table):
     @field_validator(
         "backends", "collectives", "dtypes", "operations", "roots", "placements", "callers", "calls", "syncs", "buffer",
         "buffers", "pages", "topologies", "patterns", "neighbours", "kernels", "ways",
+        "workloads", "bucketings", "computes",
     )  # fmt: skip
     @classmethod
     def _each_once(cls, listed: list[Any] | None) -> list[Any] | None:
@@ -187,9 +200,13 @@ class SweepTable(Table):
             return self._agree_on_kernels()
         if self.kind == "ladder":
             return self._agree_on_ladder()
-        for key in ("kernels", "ways"):
-            if getattr(self, key) is not None:
-                raise refused('none without kind = "kernel"', f"remove {key}", at=(key,))
+        if self.kind == "replay":
+            replay_table.agree(self)
+            return self
+        for kind, keys in (("kernel", ("kernels", "ways")), ("replay", replay_table.KEYS)):
+            for key in keys:
+                if getattr(self, key) is not None:
+                    raise refused(f'none without kind = "{kind}"', f"remove {key}", at=(key,))
         if self.collectives is None:
             raise refused("at least one collective", at=("collectives",), got="nothing")
         sized = [collective for collective in self.collectives if collective != "barrier"]
@@ -209,7 +226,7 @@ class SweepTable(Table):
             raise refused("at least one kernel", at=("kernels",), got="nothing")
         if self.sizes is None:
             raise refused("sizes for the kernels", at=("sizes",), got="nothing")
-        for key in ("collectives", "patterns", "matrix"):
+        for key in ("collectives", "patterns", "matrix", *replay_table.KEYS):
             if key in self.model_fields_set:
                 raise refused('none with kind = "kernel"', f"remove {key}", at=(key,))
         return self
@@ -232,6 +249,10 @@ class SweepTable(Table):
         if not any(map(any, matrix)):
             raise refused("at least one weight above 0", at=("matrix",))
 
+    def sweeps(self) -> Iterable[Sweep]:
+        """Return what it stands for: one sweep, or several of kind "replay"."""
+        return replay_table.sweeps(self) if self.kind == "replay" else (self.sweep(),)
+
     def sweep(self) -> Sweep:
         """Return the sweep with its sizes written out, each once."""
         axes: dict[str, Any] = {key: getattr(self, key) for key in type(self).model_fields}
@@ -242,7 +263,7 @@ class SweepTable(Table):
         axes["sizes"] = tuple(dict.fromkeys(sizes or ()))
         if self.kind == "ladder":
             return ladder(axes["sizes"], tuple(self.dtypes))
-        kernels, ways = axes.pop("kernels"), axes.pop("ways")
+        kernels, ways, *_ = (axes.pop(key) for key in ("kernels", "ways", *replay_table.KEYS))
         if self.kind == "kernel":
             axes |= {"collectives": kernels, "patterns": ways or []}
             if "backends" not in self.model_fields_set:
@@ -324,7 +345,7 @@ def build(document: dict[str, Any], *, name: str, source: str = "", where: str) 
         title=file.title or name,
         source=source,
         measure=_measure(file.measure),
-        sweeps=tuple(sweep.sweep() for sweep in file.sweep),
+        sweeps=tuple(sweep for table in file.sweep for sweep in table.sweeps()),
         variants=tuple(variants),
         expect=Expect(file.expect.transport),
     )

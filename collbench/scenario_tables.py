@@ -53,6 +53,9 @@ EXAMPLES = {key: shown(value) for key, value in DEFAULTS.items()} | {
     "env": '{ NCCL_ALGO = "Ring" }',
     "transport": '"rdma"',
     "link_rate": '"25 Gbit/s"',
+    "workloads": '["resnet18"]',
+    "bucketings": '["ddp"]',
+    "computes": '["none", "20 ms"]',
 }
 
 

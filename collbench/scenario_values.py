@@ -32,6 +32,7 @@ MOST_SIZE = 2**50
 """Bytes: 1024 buffers of this size still have addresses of 64 bits."""
 
 _MOST_RANK = 2**31 - 1
+_MOST_COMPUTE_S = 600.0
 _ANY_NUMBER = 1e300
 """No bound that anybody means; what is computed from such numbers stays finite."""
 _MOST_WEIGHT = 1e100
@@ -189,6 +190,17 @@ def _schema(value: object) -> int:
     )
 
 
+def _compute(value: object) -> str | float:
+    if value in ("none", "given"):
+        return str(value)
+    if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN, value):
+        raise refused('"none", "given" or the time of a step such as "20 ms"')
+    seconds = parse_duration(value)
+    if 0 < seconds <= _MOST_COMPUTE_S:
+        return seconds
+    raise refused(f"a duration above 0 s, at most {format_duration(_MOST_COMPUTE_S)}")
+
+
 def _flag(value: object) -> bool:
     if isinstance(value, bool):
         return value
@@ -254,6 +266,18 @@ Order = Annotated[str, name("order")]
 # A case carries what the default stands for, so that a rule for the default would fit none.
 NamedBackend = Annotated[str, name("backend", without="default")]
 NamedPlacement = Annotated[str, name("placement", without="default")]
+
+WorkloadName = Annotated[str, text(r".{1,4096}", "the path of a workload file, or the name of a shipped one")]
+Bucketing = Annotated[str, name("bucketing")]
+Compute = Annotated[
+    str | float,
+    Leaf(
+        _compute,
+        lambda: {
+            "anyOf": [{"type": "string", "enum": ["none", "given"]}, {"type": "string", "pattern": DURATION_PATTERN}]
+        },
+    ),
+]
 
 Schema = Annotated[int, Leaf(_schema, lambda: {"type": "integer", "const": SCHEMA})]
 Flag = Annotated[bool, Leaf(_flag, lambda: {"type": "boolean"})]

@@ -14,6 +14,7 @@ from typing import TextIO
 
 from collbench.output import silence
 from collbench.record import STATUSES, Record
+from collbench.replay import short
 from collbench.units import format_duration, format_rate, format_size
 
 PROGRESS_EVERY_S = 0.1
@@ -94,7 +95,7 @@ _WHERE_VARYING = {
     "buffer": _attribute("buffer", 8),
     "buffers": _attribute("buffers", 7, left=False),
     "pages": _attribute("pages", 8),
-    "pattern": _attribute("pattern", 16),
+    "pattern": _Column("pattern", "", 16, lambda record: short(record.pattern or "-"), left=True),
     "neighbour": _attribute("neighbour", 11),
     "transport": _attribute("transport", 12),
 }

@@ -58,13 +58,13 @@ def on_hosts(
 
 
 def launch(
-    scenario: str, folder: Path, rates: Sequence[str], *, code: int = 0
+    scenario: str, folder: Path, rates: Sequence[str], *, code: int = 0, timeout: float = 150
 ) -> tuple[list[Record], launching.CompletedRun]:
     """Launch a scenario with one rank on each of as many hosts as there are rates: its rows, and what was printed."""
     file, run = folder / "scenario.toml", folder / "run"
     file.write_text(scenario)
     words = f"{sys.executable} -m collbench launch {file} -n {len(rates)} -o {run}"
-    done = on_hosts(rates, f'{words} --launcher-args "{launcher_args()}"', timeout=150).expect(code)
+    done = on_hosts(rates, f'{words} --launcher-args "{launcher_args()}"', timeout=timeout).expect(code)
     return read(run), done
 
 

@@ -24,7 +24,7 @@ WRONG_AXES = {
     "sweep of numbers": (f"{HEAD}sweep = [3]", "sweep[0]: got 3, expected a table; write [[sweep]]"),
     "unknown kind": (
         f'{LEAST}kind = "kernels"',
-        'sweep[0].kind: got "kernels", expected one of collective, kernel, ladder; did you mean kernel?',
+        'sweep[0].kind: got "kernels", expected one of collective, kernel, ladder, replay; did you mean kernel?',
     ),
     "kernels without their kind": (
         f'{LEAST}kernels = ["copy"]',
@@ -37,6 +37,48 @@ WRONG_AXES = {
     "a ladder of other things": (
         f'{HEAD}[[sweep]]\nkind = "ladder"\nsizes = ["8 B"]\nbackends = ["mpi"]',
         'sweep[0].backends: got ["mpi"], expected kind, sizes and dtypes alone with kind = "ladder"; remove backends',
+    ),
+    "a replay of nothing": (
+        f'{HEAD}[[sweep]]\nkind = "replay"',
+        'sweep[0].workloads: got nothing, expected at least one workload; write e.g. workloads = ["resnet18"]',
+    ),
+    "a replay of an unknown workload": (
+        f'{HEAD}[[sweep]]\nkind = "replay"\nworkloads = ["resnet18", "resnet51"]',
+        'sweep[0].workloads[1]: got "resnet51", expected a file or one of bert-large, gpt2-xl, llama-7b, resnet18, '
+        "resnet50; did you mean resnet50?",
+    ),
+    "a replay of what is not all-reduced": (
+        f'{HEAD}[[sweep]]\nkind = "replay"\nworkloads = ["llama-7b"]',
+        'sweep[0].workloads[0]: got "llama-7b", expected a workload whose gradients are all-reduced; this one has ZeRO '
+        "stage 3; name another",
+    ),
+    "a replay with sizes": (
+        f'{HEAD}[[sweep]]\nkind = "replay"\nworkloads = ["resnet18"]\nsizes = ["8 B"]',
+        'sweep[0].sizes: got ["8 B"], expected none with kind = "replay"; remove sizes',
+    ),
+    "a replay with a time that nobody gave": (
+        f'{HEAD}[[sweep]]\nkind = "replay"\nworkloads = ["resnet18"]\ncomputes = ["none", "given"]',
+        'sweep[0].computes[1]: got "given", expected a time, since resnet18 gives none at any batch; write e.g. "20',
+    ),
+    "a replay with no time": (
+        f'{HEAD}[[sweep]]\nkind = "replay"\nworkloads = ["resnet18"]\ncomputes = [20]',
+        'sweep[0].computes[0]: got 20, expected "none", "given" or the time of a step such as "20 ms"; ',
+    ),
+    "a replay that computes 0 s": (
+        f'{HEAD}[[sweep]]\nkind = "replay"\nworkloads = ["resnet18"]\ncomputes = ["0 s"]',
+        'sweep[0].computes[0]: got "0 s", expected a duration above 0 s, at most 10 min; ',
+    ),
+    "a replay with an unknown bucketing": (
+        f'{HEAD}[[sweep]]\nkind = "replay"\nworkloads = ["resnet18"]\nbucketings = ["dpp"]',
+        'sweep[0].bucketings[0]: got "dpp", expected one of ddp, horovod, layers, none; did you mean ddp?',
+    ),
+    "a replay's keys without its kind": (
+        f'{LEAST}workloads = ["resnet18"]',
+        'sweep[0].workloads: got ["resnet18"], expected none without kind = "replay"; remove workloads',
+    ),
+    "a replay's keys among kernels": (
+        f'{HEAD}[[sweep]]\nkind = "kernel"\nkernels = ["copy"]\nsizes = ["8 B"]\ncomputes = ["none"]',
+        'sweep[0].computes: got ["none"], expected none with kind = "kernel"; remove computes',
     ),
     "no kernel named": (
         f'{HEAD}[[sweep]]\nkind = "kernel"\nsizes = ["8 B"]',

@@ -4,6 +4,7 @@ import ctypes
 
 from collbench.backends.base import NO_STATUS, Backend, BoundCall, Call, Steps, call_list, no_step
 from collbench.backends.memory import Buffers, HostMemory, Region
+from collbench.backends.messages import messages_of, part_of, pause, refused_as_messages
 from collbench.collectives import Layout, collective_of, entry_named
 from collbench.dtypes import DTYPES
 from collbench.plan import Case
@@ -38,6 +39,8 @@ class Loopback(Backend):
             return f"{case.collective} is a kernel of the {collective.only_backend} backend"
         if case.call != "blocking":
             return f"call {case.call}: loopback has blocking only"
+        if (why := refused_as_messages(case, ("blocking",))) is not None:
+            return why
         if case.mode not in ("latency", "throughput"):
             return f"mode {case.mode}: loopback has latency and throughput"
         if case.buffer != "plain":
@@ -62,8 +65,19 @@ class Loopback(Backend):
         if case.caller == "python":
             steps = Steps(no_step, move if moves else no_step)
             return BoundCall(buffers=buffers, steps=steps, library_call="memmove", close=close)
-        run = call_list(*[[Call(self._memmove, move, NO_STATUS)] for move in moves])
+        run = call_list(*[self._calls(case, move) for move in moves])
         return BoundCall(buffers=buffers, run=run, library_call="memmove", close=close)
+
+    def _calls(self, case: Case, move: tuple[int, int, int]) -> list[Call]:
+        messages = messages_of(case)
+        if not messages:
+            return [Call(self._memmove, move, NO_STATUS)]
+        itemsize, words, calls = DTYPES[case.dtype].itemsize, {"recv": move[0], "send": move[1]}, []
+        for message in messages:
+            own = part_of(words, message, itemsize)
+            moved = Call(self._memmove, (own["recv"], own["send"], own["count"] * itemsize), NO_STATUS)
+            calls += [*pause(message), moved]
+        return calls
 
     def _allocate(self, case: Case, layout: Layout) -> Buffers:
         dtype = DTYPES[case.dtype]

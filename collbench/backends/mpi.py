@@ -20,7 +20,8 @@ from collbench.backends.meeting import (
     schedule_of,
 )
 from collbench.backends.memory import Buffers, HostMemory, Region, buffers_of
-from collbench.collectives import Entry, Layout, Part, collective_of, entry_named, parts
+from collbench.backends.messages import messages_of, part_of, pause, refused_as_messages
+from collbench.collectives import Entry, Layout, Message, Part, collective_of, entry_named, parts
 from collbench.dtypes import DTYPES
 from collbench.errors import LibraryFailed
 from collbench.plan import Case
@@ -107,7 +108,8 @@ class Mpi(Backend):
     def overflows(self, case: Case, count: int, layout: Layout) -> str | None:
         # all_to_all_v has counts of its own, and displacements: those of a rank that sends nothing count too.
         given = [one for counts in (layout.sent, layout.received) for one in (*counts, sum(counts[:-1]))]
-        largest = max(given) if layout.sent else count
+        lengths = [message.length for message in messages_of(case)]
+        largest = max(given) if layout.sent else max(lengths, default=count)
         if largest <= _MOST_COUNT:
             return None
         return f"count: got {largest} elements, expected at most {_MOST_COUNT} (MPI's int); ask for a smaller size"
@@ -152,7 +154,9 @@ class Mpi(Backend):
         calls = self._parts(case, entry_named(case.collective).mpi)
         displacements = _displacements(layout)
         sets: list[Buffers | None] = [*buffers] or [None]
-        requests = np.zeros(len(sets) * self._request_bytes, np.uint8)
+        # A request for each message that is under way at once.
+        held = max(1, len(messages_of(case))) * self._request_bytes
+        requests = np.zeros(len(sets) * held, np.uint8)
         schedule = schedule_of(self.group, case.sync)
         run, finish = [], []
         seen_sets: list[Buffers | None] = []
@@ -160,7 +164,7 @@ class Mpi(Backend):
             seen = None if one is None else self._seen(case, layout, one)
             staging = NO_STAGING if one is None or seen is None else self._staging(layout, one, seen)
             words = self._words(case, count, seen, displacements)
-            request = int(requests.ctypes.data) + k * self._request_bytes
+            request = int(requests.ctypes.data) + k * held
             begin, end = self._rotation(case, calls, words, request)
             begin, end = [*staging.before, *begin], [*end, *staging.after]
             seen_sets.append(seen)
@@ -189,6 +193,8 @@ class Mpi(Backend):
         self, case: Case, calls: tuple[Part, ...], words: dict[str, int], request: int
     ) -> tuple[list[Call], list[Call]]:
         """The calls of one rotation: those that begin it, and those that end it."""
+        if messages := messages_of(case):
+            return self._sequence(case, calls[0], messages, words, request)
         arguments = [tuple(words[word] for word in part.arguments) for part in calls]
         names = [_function(part, case.call) for part in calls]
         if case.call == "blocking":
@@ -201,6 +207,24 @@ class Mpi(Backend):
             return [Call(need_mpi(name), (*given, request))], [wait]
         self._once(name, (*given, self._mpi.INFO_NULL.handle, request))
         return [Call(need_mpi("MPI_Start"), (request,))], [wait]
+
+    def _sequence(
+        self, case: Case, part: Part, messages: tuple[Message, ...], words: dict[str, int], request: int
+    ) -> tuple[list[Call], list[Call]]:
+        """The calls of one rotation whose operation is made of several messages."""
+        function = need_mpi(_function(part, case.call))
+        itemsize = DTYPES[case.dtype].itemsize
+        replaced = self._replaced(case) if case.placement == "in_place" else ""
+        begin = []
+        for number, message in enumerate(messages):
+            own = part_of(words, message, itemsize, besides=replaced)
+            given = tuple(own[word] for word in part.arguments)
+            if case.call == "nonblocking":
+                given = (*given, request + number * self._request_bytes)
+            begin += [*pause(message), Call(function, given)]
+        if case.call == "blocking":
+            return begin, []
+        return begin, [Call(need_mpi("MPI_Waitall"), (len(messages), request, self._no_status))]
 
     def _words(self, case: Case, count: int, buffers: Buffers | None, displacements: dict[str, Any]) -> dict[str, int]:
         """The words for the arguments that a signature may name."""
@@ -296,6 +320,8 @@ class Mpi(Backend):
         elif entry.one_buffer and case.dtype:
             return f"MPI_{parts(entry.mpi, 0)[0].function} has one buffer; use placement in_place or default"
         calls = parts(entry.mpi, 0)
+        if (why := refused_as_messages(case, ("blocking", "nonblocking"))) is not None:
+            return why
         if len(calls) > 1 and case.call != "blocking":
             return f"{case.collective} is made of several calls; use call blocking"
         for part in calls:

@@ -9,6 +9,7 @@ from typing import Any
 from collbench.backends.base import Backend, BoundCall, Call
 from collbench.backends.cuda import DeviceMemory, alone_problem, driver_problem, owners, sharing_problem
 from collbench.backends.memory import Buffers, Memory
+from collbench.backends.messages import messages_of, part_of
 from collbench.backends.on_stream import Made, OnStream, Operation
 from collbench.backends.sharing import Shared
 from collbench.collectives import GROUPED, Entry, Layout, Part, collective_of, entry_named, parts
@@ -94,6 +95,8 @@ class Nccl(OnStream):
         entry = entry_named(case.collective)
         if not entry.nccl:
             return f"NCCL has no {case.collective}"
+        if any(message.pause_ns for message in messages_of(case)):
+            return f"{case.collective}: what computes would run on a stream of its own here; use computes none"
         return self.refuse_mode(case) or self._refuse_type(case) or self._refuse_buffers(case, entry)
 
     def _refuse_type(self, case: Case) -> str | None:
@@ -220,8 +223,10 @@ class Nccl(OnStream):
         self, case: Case, count: int, layout: Layout, one: Buffers, own: tuple[Part, ...], grouped: bool
     ) -> Operation:
         words = self._words(case, count, one)
+        itemsize = DTYPES[case.dtype].itemsize
+        parted = [part_of(words, message, itemsize) for message in messages_of(case)] or [words]
         made = list(self._exchange(case, count, layout, one)) if grouped else [
-            (part.function, tuple(words[word] for word in part.arguments)) for part in own
+            (part.function, tuple(its[word] for word in part.arguments)) for its in parted for part in own
         ]  # fmt: skip
         if case.caller == "python":
             # The communicator, last but the stream, is CuPy's self.

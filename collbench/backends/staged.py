@@ -16,7 +16,7 @@ from collbench.backends.cuda import (
 )
 from collbench.backends.memory import Buffers, Region, buffers_of
 from collbench.backends.mpi import Mpi, Staging
-from collbench.collectives import Layout
+from collbench.collectives import Layout, entry_named
 from collbench.dtypes import DTYPES
 from collbench.plan import Case
 from collbench.units import about
@@ -56,6 +56,8 @@ class MpiOnDevice(OnDevice, Mpi):
         return self._sharers
 
     def refuse(self, case: Case) -> str | None:
+        if self.name == "staged" and not entry_named(case.collective).collective.in_sweeps:
+            return f"{case.collective}: staged copies the whole gradient before its first bucket; use backend mpi_cuda"
         if case.pages != "default":
             return f"pages {case.pages}: memory of a device has pages of its own; use default"
         return super().refuse(case)

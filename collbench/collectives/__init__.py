@@ -14,7 +14,7 @@ from collbench.collectives.all_reduce import AllReduce
 from collbench.collectives.all_to_all import AllToAll
 from collbench.collectives.all_to_all_v import AllToAllV
 from collbench.collectives.barrier import Barrier
-from collbench.collectives.base import Collective, Layout, Piece, Shape
+from collbench.collectives.base import Collective, Layout, Message, Piece, Shape
 from collbench.collectives.broadcast import Broadcast
 from collbench.collectives.copy import Copy
 from collbench.collectives.gather import Gather
@@ -25,6 +25,7 @@ from collbench.collectives.rdma_write import RdmaWrite
 from collbench.collectives.reduce import Reduce
 from collbench.collectives.reduce_local import ReduceLocal
 from collbench.collectives.reduce_scatter import ReduceScatter
+from collbench.collectives.replay import Replay
 from collbench.collectives.scan import Scan
 from collbench.collectives.scatter import Scatter
 from collbench.collectives.send_recv import SendRecv
@@ -139,6 +140,12 @@ TABLE = {
         ),
         Entry(Scan(), mpi="Scan send recv count dtype op comm", python="Scan send recv op"),
         Entry(Barrier(), mpi="Barrier comm", python="Barrier"),
+        # What kind replay makes: several calls on parts of the buffers, as its messages have them.
+        Entry(
+            Replay(),
+            mpi="Allreduce send recv count dtype op comm",
+            nccl="AllReduce send recv count dtype op comm stream",
+        ),
         # Kernels: points of a sweep like collectives, each run by one backend alone.
         Entry(Copy()),
         Entry(HostCopy()),
@@ -174,8 +181,8 @@ def parts(signature: str, role: int | None) -> tuple[Part, ...]:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all collectives; not those of the kernels."""
-    return tuple(name for name, entry in TABLE.items() if not entry.collective.is_kernel)
+    """The names of all collectives that a sweep may name; not those of the kernels."""
+    return tuple(name for name, its in TABLE.items() if its.collective.in_sweeps and not its.collective.is_kernel)
 
 
 def kernel_names() -> tuple[str, ...]:
@@ -197,6 +204,7 @@ __all__ = [
     "Collective",
     "Entry",
     "Layout",
+    "Message",
     "Part",
     "Piece",
     "Shape",

@@ -54,6 +54,15 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class Message:
+    """A part of the buffers that a call of its own takes, in elements, and how long is computed before it."""
+
+    offset: int
+    length: int
+    pause_ns: int = 0
+
+
+@dataclass(frozen=True)
 class Shape:
     """One case's size: `count` is the library call's own count argument, `size_bytes` the S of the documentation."""
 
@@ -71,6 +80,8 @@ class Collective(ABC):
     has_patterns: ClassVar[bool] = False
     is_kernel: ClassVar[bool] = False
     """One of our own device kernels: a point of a sweep like any other, that no library has."""
+    in_sweeps: ClassVar[bool] = True
+    """Whether a sweep may name it; else a kind of sweep makes its cases."""
     ways: ClassVar[tuple[str, ...]] = ()
     """How the work may be done: what a case's pattern may be; the first is the default."""
     only_backend: ClassVar[str] = ""
@@ -87,6 +98,10 @@ class Collective(ABC):
     def spread(self, pattern: str, ranks: int) -> "Collective":
         """The collective for one pattern of who sends how much to whom; only those with patterns differ from self."""
         return self
+
+    def messages(self, itemsize: int) -> tuple[Message, ...]:
+        """What one operation is made of, in its order; empty where it is one call on the whole buffers."""
+        return ()
 
     def contributors(self, ranks: int) -> int:
         """How many contributions a reduction is over."""

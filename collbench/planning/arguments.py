@@ -11,6 +11,15 @@ def add(parser: argparse.ArgumentParser, positive: Callable[[str], int]) -> None
     def counts(text: str) -> tuple[int, ...]:
         return tuple(positive(part.strip()) for part in text.split(","))
 
+    def share(text: str) -> float:
+        try:
+            value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value < 10:
+            raise argparse.ArgumentTypeError(f"got {text}, expected a share such as 20% or 0.2")
+        return value
+
     parser.add_argument(
         "results", type=Path, nargs="*", metavar="RESULTS", help="run folders, or their results.csv: what was measured"
     )
@@ -59,5 +68,17 @@ def add(parser: argparse.ArgumentParser, positive: Callable[[str], int]) -> None
     more.add_argument("--large", action="store_true", help="closed forms for 8 to 4096 devices")
     more.add_argument("--size", default="", help="of the all_reduce of --large (default: the gradients, or 100 MB)")
     more.add_argument("--reference", default="", metavar="NAME", help="such as mlperf-v1.1-resnet50")
+    held = parser.add_argument_group("a forecast held against a measurement")
+    held.add_argument(
+        "--replay",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="RUN",
+        help='results with replays (kind = "replay"); forecast from all_reduce of RESULTS, or of the same results',
+    )
+    held.add_argument(
+        "--within", type=share, default=0.2, metavar="SHARE", help="how far off is still right (default: 20%%)"
+    )
     parser.add_argument("--format", dest="form", choices=("text", "csv", "json"), default="text")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw the steps: FILE.png, .svg or .pdf")

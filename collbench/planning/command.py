@@ -95,8 +95,8 @@ def answers(options: PlanOptions, measured: Fabric | None = None) -> tuple[list[
         found.append(references.table(reference, fabric, mine))
     if not found:
         raise UsageError(
-            "forecast: got nothing to answer, expected --workload with --fabric, or --memory, --large, --reference; "
-            "see collbench forecast --help"
+            "forecast: got nothing to answer, expected --workload with --fabric, or one of --memory, --large, "
+            "--reference, --replay; see collbench forecast --help"
         )
     return found, known
 

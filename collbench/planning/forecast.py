@@ -6,12 +6,20 @@ from collbench.errors import UsageError
 
 _OF_TIMES = ("at", "ranks", "collective")
 _OF_PLANS = ("workload", "memory", "large", "reference")
+_NOT_OF_REPLAYS = ("fabric", "plot")
 
 
 def command(options: argparse.Namespace) -> int:
     """Answer it, print the answer, and return the exit code."""
     planning = [name for name in _OF_PLANS if getattr(options, name)]
     times = [name for name in _OF_TIMES if getattr(options, name)]
+    if options.replay:
+        others = [*planning, *times, *(name for name in _NOT_OF_REPLAYS if getattr(options, name) is not None)]
+        if others:
+            raise UsageError(f"forecast: got --replay and --{others[0]}, expected one question at a time")
+        from collbench.planning.replay_check import command as check
+
+        return check(options.replay, options.results, options.within, options.extrapolate, options.form)
     if planning and times:
         raise UsageError(f"forecast: got --{planning[0]} and --{times[0]}, expected one question at a time")
     if options.results and options.fabric is not None:

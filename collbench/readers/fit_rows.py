@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.record import Record
+from collbench.replay import NAME
 
 Floats = NDArray[np.float64]
 
@@ -73,6 +74,8 @@ def families(records: Iterable[Record]) -> tuple[Family, ...]:
     """Sort the rows that have a time and a size into families; those with the most curves are not put first."""
     rows: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
+        if record.collective == NAME:  # of several sizes at once
+            continue
         if record.status != "ok" or not record.time_p50_s or not record.size_bytes or not record.ranks:
             continue
         kind, place = _where(record)
