@@ -13,7 +13,8 @@ from pytest_runs import CONFTEST, SCENARIO, on_ranks, reports
 pytest.importorskip("pytest_benchmark")
 pytestmark = pytest.mark.timeout(200)
 
-RANKS = (1, 2, 4)
+LONG = pytest.mark.long
+RANKS = (pytest.param(1, marks=LONG), 2, pytest.param(4, marks=LONG))
 REDUCE = "all_reduce-8B-float32-out_of_place"
 IDS = [f"{name}-{size}-float32-out_of_place" for name in ("all_reduce", "ping_pong") for size in ("8B", "4KiB")]
 
@@ -254,7 +255,14 @@ HANGS = {
 
 @pytest.mark.parametrize(
     ("name", "ranks"),
-    [("loops", 1), ("loops", 2), ("loops", 4), ("is killed", 2), ("leaves", 2), ("is interrupted", 2)],
+    [
+        ("loops", 2),
+        ("is killed", 2),
+        ("leaves", 2),
+        ("is interrupted", 2),
+        pytest.param("loops", 1, marks=LONG),
+        pytest.param("loops", 4, marks=LONG),
+    ],
 )
 def test_a_rank_that_is_gone_or_stuck_ends_all(name: str, ranks: int, folder: Path) -> None:
     (folder / "test_stuck.py").write_text(
@@ -311,7 +319,7 @@ def test_what_cannot_run_is_refused_once(args: list[str], conftest: str, says: s
     assert done.err.count(says) == 1
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", RANKS[1:])
 def test_the_fixture_says_what_it_needs_on_several_ranks(ranks: int, folder: Path) -> None:
     (folder / "test_mine.py").write_text("def test_mine(collective_benchmark):\n    assert False\n")
     done = on_ranks(ranks, folder, "test_mine.py")

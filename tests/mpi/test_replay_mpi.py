@@ -51,7 +51,7 @@ PARAMETERS = 4 * (20 * 20 + 20)
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 2, 4])
 def test_each_form_has_its_row_and_right_data(ranks: int, tmp_path: Path) -> None:
     workload, scenario = tmp_path / "four.toml", tmp_path / "short.toml"
     workload.write_text(WORKLOAD)
