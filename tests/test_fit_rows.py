@@ -27,6 +27,10 @@ def test_what_has_no_time_or_size_is_left_out() -> None:
     assert one.sizes.tolist() == [8]
 
 
+def test_replays_are_no_curve() -> None:
+    assert families([row(0, 8, 1e-6, collective="replay"), row(1, 8, 1e-6, collective="replay")]) == ()
+
+
 @pytest.mark.parametrize(
     "column",
     ["collective", "variant", "backend", "operation", "dtype", "placement", "caller", "mode", "sync", "topology"],
