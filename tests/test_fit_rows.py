@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from collbench.readers.fit_rows import families
+from collbench.readers.fit_rows import SHARED, families
 from compared_rows import row
 
 
@@ -79,7 +79,7 @@ def test_sizes_that_round_to_one_are_one() -> None:
 
 
 def test_what_the_rows_are_marked_with_is_kept() -> None:
-    rows = [row(0, 8, 1e-6, notes="noisy timer_floor"), row(0, 64, 1e-6, oversubscribed=True)]
+    rows = [row(0, 8, 1e-6, notes="noisy timer_floor"), row(0, 64, 1e-6, notes="oversubscribed", binding="0-1")]
     (one,) = families(rows)
     assert one.curves[0].oversubscribed
     assert one.curves[0].notes == ("1 of 2 rows noisy", "1 of 2 rows timer_floor")
@@ -91,3 +91,25 @@ def test_how_much_memory_the_buffers_are() -> None:
     assert one.curves[0].touched_bytes == 12_000
     (unknown,) = families([row(0, 1000, 1e-6)])
     assert unknown.curves[0].touched_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("binding", "cores"),
+    [("0-1", ["", SHARED]), ("0;1", ["", SHARED]), ("0-3", [""]), (None, [SHARED]), ("0;...", [SHARED])],
+)
+def test_ranks_that_share_cores_are_a_family_of_their_own(binding: str | None, cores: list[str]) -> None:
+    rows = [
+        row(
+            0,
+            8,
+            1e-6,
+            ranks=ranks,
+            group=f"first:{ranks}",
+            topology=f"first:{ranks}",
+            ranks_per_host=ranks,
+            oversubscribed=True,
+            binding=binding,
+        )
+        for ranks in (2, 3, 4)
+    ]
+    assert [one.value("cores") for one in families(rows)] == cores

@@ -86,8 +86,8 @@ def test_oversubscribed_rows_are_used_and_said(tmp_path: Path, capsys: Out) -> N
     its = [*rows(2, (2,)), *rows(2, (4,), oversubscribed=True)]
     assert main(["forecast", str(write(tmp_path / "run", its))]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("note: 1 of 2 curves were measured with more ranks than cores: the scheduler is part")
-    assert "  4 ranks, 2 launches, more ranks than cores:" in text
+    assert text.startswith("note: 1 of 2 curves are from launches of more ranks than cores: the scheduler is part")
+    assert "  4 ranks, 2 launches, in a launch of more ranks than cores:" in text
 
 
 def test_json_has_all_of_it(folder: Path, capsys: Out) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from collbench.provenance import expanded
 from collbench.record import Record
 from collbench.replay import NAME
 
@@ -15,7 +16,10 @@ SETTING = (
     "collective", "variant", "backend", "library", "operation", "root", "dtype", "placement", "caller", "call", "mode",
     "sync", "buffer", "buffers", "pages", "pattern", "neighbour", "device", "ranks_per_device",
 )  # fmt: skip
-"""What a family of curves has in common, besides the transport and the kind of topology."""
+"""What a family of curves has in common, besides transport, kind of topology, and whether ranks share cores."""
+
+SHARED = "cores shared"
+"""Of a family whose ranks are more than their cores."""
 
 _NOTED = ("noisy", "throttled", "shared_device", "timer_floor")
 
@@ -87,8 +91,27 @@ def families(records: Iterable[Record]) -> tuple[Family, ...]:
             words = [("" if value is None else str(value)) for value in key]
             names = (*SETTING, "topology", "group")
             setting = (*zip(names, words, strict=True), ("transport", transport))
-            found.append(Family(setting, _curves(same)))
+            crowded = [row for row in same if _crowded(row)]
+            alone = [row for row in same if not _crowded(row)]
+            found += [Family((*setting, ("cores", "")), _curves(alone))] if alone else []
+            found += [Family((*setting, ("cores", SHARED)), _curves(crowded))] if crowded else []
     return tuple(found)
+
+
+def _crowded(row: Record) -> bool:
+    """Whether its ranks share cores: another regime, of which those with a core each tell nothing.
+
+    A launch of four ranks on two cores is marked whole, but its groups of two ranks have a core each.
+    """
+    cores: set[int] = set()
+    try:
+        for part in (row.binding or "").split(";"):
+            cores |= expanded(part)
+    except ValueError:  # a list that was cut
+        cores = set()
+    if not cores:
+        return bool(row.oversubscribed)
+    return bool(row.oversubscribed) and (row.ranks_per_host or row.ranks or 1) > len(cores)
 
 
 def _where(record: Record) -> tuple[str, str]:

@@ -20,8 +20,19 @@ from collbench.readers.over_ranks import NEAR, Support, anchored, as_good, rank_
 from collbench.record import Record
 from collbench.units import about, format_size
 
+UNTRIED = "not known"
+"""In place of a law, where one number of ranks was measured."""
 _SAME_SIZE = 0.01
 """Sizes are rounded to what divides by the ranks: what is nearer than this is the same size."""
+_WANDERS = 0.13
+"""Standard deviation of what a bandwidth changes by (its logarithm) from a size to its double, however steady it was:
+from 2 MiB to 32 MiB, from memory, six collectives of each of two libraries on one host, by their median."""
+_NORMAL = 1.96
+_BEYOND_CACHES = 128 << 20
+"""Bytes of buffers on a host from which on the data come from memory."""
+_SLOWER_THAN_CACHE = 4.0
+"""How much slower memory may be. From 1 MiB to 16 MiB, 4 MiB to 64 MiB of buffers, six collectives of each of two
+libraries took 1.2 to 5 times as long for a byte on a host with 32 MiB of cache, all but one up to 3.4 times."""
 _ON_BANDWIDTH = 0.5
 """Part of a time that grows with the size, from which bandwidth decides it."""
 
@@ -77,6 +88,8 @@ class _Part:
     marks: tuple[str, ...] = ()
     least: float = -math.inf
     """Logarithm of a time that it cannot be below."""
+    slower: float = 0.0
+    """Logarithm of how much slower a cause makes it that cannot have been seen."""
 
 
 def fitted(records: Iterable[Record]) -> tuple[Fitted, ...]:
@@ -102,20 +115,21 @@ def forecast(its: Fitted, size_bytes: int, ranks: int, hosts: int | None = None,
     if same:
         part, law = _over_sizes(same[0], size_bytes), ""
     else:
-        part, law = _over_ranks(its, size_bytes, ranks, hosts), its.laws[0].fitted.law.name
+        part = _over_ranks(its, size_bytes, ranks, hosts)
+        law = its.laws[0].fitted.law.name if its.laws[0].error is not None else UNTRIED
     half = None if part.model is None else math.hypot(part.model, part.launches or 0.0)
     marks = (*beyond, *part.marks)
     if part.launches is None:
         marks = (*marks, "from one launch: what launches differ by is not in the interval")
     if any(one.curve.oversubscribed for one in (same or its.fits)):
-        marks = (*marks, "measured with more ranks than cores")
+        marks = (*marks, "measured in a launch of more ranks than cores")
     return Forecast(
         size_bytes,
         ranks,
         hosts,
         math.exp(part.value),
         None if half is None else math.exp(max(part.value - half, min(part.least, part.value))),
-        None if half is None else math.exp(part.value + half),
+        None if half is None else math.exp(part.value + math.hypot(half, part.slower)),
         law,
         bool(beyond),
         marks,
@@ -181,7 +195,8 @@ def _over_sizes(its: Fit, size: int) -> _Part:
     octaves = math.log2(size / curve.sizes[-1])
     if octaves > 0:
         least = float(times[-1]) - (launches or 0.0)  # a larger size takes no less
-        return _Part(value, launches, _ahead_error(its, octaves), _caches(curve), least)
+        marks, slower = _caches(curve, octaves)
+        return _Part(value, launches, _ahead_error(its, octaves), marks, least, slower)
     held_out = its.carried
     if held_out is None:
         return _Part(value, launches, None, ("too few sizes to say how far off it may be",))
@@ -189,15 +204,18 @@ def _over_sizes(its: Fit, size: int) -> _Part:
     # Between measured sizes it is worth what it was between others, not what it was at the ends.
     inner = slice(1, -1) if below < 0 else slice(None)
     near = np.argsort(np.abs(np.log(curve.sizes[inner] / size)), kind="stable")[:NEAR]
-    wide = student(max(len(near) - 1, 2)) * root_mean_square(held_out[inner][near])
+    wide = student(max(len(near), 2)) * root_mean_square(held_out[inner][near])
     return _Part(value, launches, wide * (1 + max(below, 0.0)))
 
 
-def _caches(curve: Curve) -> tuple[str, ...]:
-    """What no smaller size can tell: where a cache ends."""
-    if curve.touched_bytes is None:
-        return ()
-    return (f"measured on {about(curve.touched_bytes)} of buffers: the end of a larger cache is not in the interval",)
+def _caches(curve: Curve, octaves: float) -> tuple[tuple[str, ...], float]:
+    """What to say of caches, and how much slower the end of one may make it (a logarithm): no smaller size can tell."""
+    touched = curve.touched_bytes
+    if touched is None or touched >= _BEYOND_CACHES:
+        return (), 0.0
+    slower = min(2.0**octaves, _SLOWER_THAN_CACHE)
+    said = f"measured on {about(touched)} of buffers, which a cache may hold: the upper end allows for "
+    return (f"{said}{slower:.2g} times the time",), math.log(slower)
 
 
 def _launch_error(its: Fit, at: Floats) -> float | None:
@@ -228,8 +246,9 @@ def _ahead_error(its: Fit, octaves: float) -> float | None:
     """Half the interval by how the results forecast themselves ahead: squares of errors over octaves, as a variogram.
 
     Noise makes a constant of them, a bandwidth that wanders a line, and one that drifts a square; their sum goes on
-    beyond the octaves that could be tried. Only where the last size that was used stood on bandwidth as the last one of
-    all does, as far as there are such. N. Cressie, "Statistics for Spatial Data", 1993, section 2.4.
+    beyond the octaves that could be tried, and with it what any bandwidth changes by. Only where the last size that was
+    used stood on bandwidth as the last one of all does, as far as there are such. N. Cressie, "Statistics for Spatial
+    Data", 1993, section 2.4.
     """
     here = min(byte_share(its.segments[-1], its.curve.sizes[-1]), _ON_BANDWIDTH)
     alike = [one for one in its.ahead if one.byte_share >= here]
@@ -242,7 +261,8 @@ def _ahead_error(its: Fit, octaves: float) -> float | None:
     powers, _ = solve()(np.stack([1 / distances, np.ones(len(tried)), distances], axis=1), squares / distances)
     square = powers[0] + powers[1] * octaves + powers[2] * octaves**2
     origins = len({one.byte_share for one in tried})
-    return student(max(origins - 1, 2)) * math.sqrt(square)
+    unseen = _NORMAL * _WANDERS * math.sqrt(octaves)
+    return math.hypot(student(max(origins, 2)) * math.sqrt(square), unseen)
 
 
 def _over_ranks(its: Fitted, size: int, ranks: int, hosts: int) -> _Part:
@@ -254,19 +274,20 @@ def _over_ranks(its: Fitted, size: int, ranks: int, hosts: int) -> _Part:
         for one in its.laws
         if as_good(one, best)
     }
-    value = values[best.fitted.law.name]
+    # Where nothing tells the laws apart, it is in the middle of them.
+    value = values[best.fitted.law.name] if best.error is not None else float(np.median(list(values.values())))
     spread = max(abs(other - value) for other in values.values())
     nearest = min(_beside(its, ranks), key=lambda one: abs(math.log(one.curve.ranks / ranks)))
     part = _over_sizes(nearest, size)
     marks = part.marks
-    if len(values) > 1:
+    if len(values) > 1 and best.error is not None:
         marks = (*marks, f"as well supported: {', '.join(name for name in values if name != best.fitted.law.name)}")
     model = rank_error(best, float(size), ranks, its.ranks[-1])
     if best.error is None:
-        marks = (*marks, "one number of ranks was measured: which law holds is not known")
+        marks = (*marks, f"which law over ranks holds was not tried: it is in the middle of {', '.join(values)}")
     if part.model is None and part.launches is not None:
         return _Part(value, part.launches, None, marks)
-    return _Part(value, part.launches, math.hypot(part.model or 0.0, model, spread), marks)
+    return _Part(value, part.launches, math.hypot(part.model or 0.0, model, spread), marks, slower=part.slower)
 
 
 def _listed(numbers: Sequence[int]) -> str:

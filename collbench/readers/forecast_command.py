@@ -90,7 +90,8 @@ def _notes(found: Sequence[Fitted]) -> list[str]:
     total = sum(len(its.fits) for its in found)
     if not over:
         return []
-    return [f"{over} of {total} curves were measured with more ranks than cores: the scheduler is part of their times"]
+    what = f"{over} of {total} curves are from launches of more ranks than cores"
+    return [f"{what}: the scheduler is part of their times"]
 
 
 def _size(text: str) -> int:

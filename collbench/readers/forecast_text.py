@@ -94,14 +94,16 @@ def title(its: Fitted) -> str:
     said = [value for name in (*words, *rest) if (value := its.family.value(name)) and value not in usual | {"1"}]
     by = " ".join(value for name in ("backend", "library", "device") if (value := its.family.value(name)))
     transport = its.family.value("transport")
-    return f"{' '.join(said)} by {by}" + (f" over {transport}" if transport else "")
+    cores = its.family.value("cores")
+    return f"{' '.join(said)} by {by}" + (f" over {transport}" if transport else "") + (f", {cores}" if cores else "")
 
 
 def _curve(one: Fit) -> list[str]:
     curve = one.curve
     hosts = f" on {curve.hosts} hosts" if curve.hosts > 1 else ""
     many = f"{curve.launches} launches" if curve.launches > 1 else "1 launch, so no interval"
-    lines = [f"  {curve.ranks} ranks{hosts}, {many}{', more ranks than cores' if curve.oversubscribed else ''}:"]
+    over = ", in a launch of more ranks than cores" if curve.oversubscribed else ""
+    lines = [f"  {curve.ranks} ranks{hosts}, {many}{over}:"]
     if curve.notes:
         lines[0] += f" {'; '.join(curve.notes)}"
     for segment, (alpha, bandwidth, half) in zip(one.segments, estimates(one), strict=True):

@@ -120,4 +120,4 @@ def rank_error(best: Support, size: float, ranks: int, most: int) -> float:
         near = np.argsort(np.abs(np.log(sizes / size)), kind="stable")[:NEAR]
         farther = max(1.0, octaves / distance) if distance and octaves > 0 else 1.0
         squares.append(farther**2 * float(np.mean(np.square(errors[near]))))
-    return student(max(len(tried) - 1, 2)) * math.sqrt(float(np.mean(squares)))
+    return student(max(len(tried), 2)) * math.sqrt(float(np.mean(squares)))
