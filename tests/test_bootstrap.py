@@ -46,6 +46,10 @@ def test_one_launch_has_no_interval() -> None:
     assert interval(2.0, [], 1) == Estimate(2.0)
 
 
+def test_what_is_held_at_zero_by_all_launches_has_no_interval() -> None:
+    assert interval(0.0, [0.0, 0.0, 0.0], launches=3) == Estimate(0.0)
+
+
 def test_an_interval_that_reaches_zero_stops_there() -> None:
     found = interval(1e-6, [0.0, 2e-6, 1e-6, 0.0], launches=3)
     assert found.low == 0.0

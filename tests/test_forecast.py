@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from collbench.errors import UsageError
+from collbench.readers.bootstrap import student
+from collbench.readers.fit import root_mean_square
 from collbench.readers.fit_rows import Curve, curve
 from collbench.readers.forecast import Fitted, Forecast, fit_family, forecast
 from fitted_curves import KIB, MIB, doubling, family, made_up
@@ -58,7 +60,10 @@ def test_between_sizes_it_is_not_doubted_for_what_the_ends_do() -> None:
     times[-1] *= 3
     its = fit_family(family(curve(SIZES, times)))
     assert width(forecast(its, 3 * KIB, 2)) < 1.1
-    assert width(forecast(its, 700 * KIB, 2)) > 1.5
+    held_out = its.fits[0].carried
+    assert held_out is not None
+    half = student(5) * root_mean_square(held_out[-6:-1])
+    assert width(forecast(its, 700 * KIB, 2)) == pytest.approx(math.exp(2 * half))
 
 
 def test_between_numbers_of_ranks_it_goes_by_the_law(over_ranks: Fitted) -> None:
@@ -192,6 +197,9 @@ def test_one_number_of_ranks_has_the_laws_in_its_interval() -> None:
     one = forecast(its, KIB, 16, extrapolate=True)
     assert any("which law over ranks holds was not tried" in mark for mark in one.marks)
     assert one.law == "not known"
+    assert one.time_s == pytest.approx(
+        4 * ring_s(KIB, 2), rel=0.15
+    )  # three of five laws have log2(16) = 4 times the steps
     assert width(one) > 4
     assert one.low_s is not None
     assert one.high_s is not None

@@ -42,6 +42,12 @@ def test_the_fits_are_printed_with_all_their_errors(folder: Path, capsys: Out) -
     assert "    one number of ranks out: 2 ranks " in text
 
 
+def test_the_title_says_what_numbers_are(tmp_path: Path, capsys: Out) -> None:
+    its = rows(2, (2,), collective="broadcast", root=1, buffers=64, caller="compiled")
+    assert main(["forecast", str(write(tmp_path / "run", its))]) == 0
+    assert capsys.readouterr().out.startswith("broadcast float32 root 1 64 sets of buffers first by mpi")
+
+
 def test_one_launch_says_that_it_has_no_interval(tmp_path: Path, capsys: Out) -> None:
     assert main(["forecast", str(write(tmp_path / "run", rows(1, (2,))))]) == 0
     text = capsys.readouterr().out

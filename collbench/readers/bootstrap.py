@@ -45,9 +45,9 @@ def interval(value: float, drawn: Sequence[float], launches: int) -> Estimate:
     are put right (T. Hesterberg, "What Teachers Should Know About the Bootstrap", The American Statistician 69(4),
     2015, section 4.1).
     """
-    if launches < 2 or not drawn:
-        return Estimate(value)
     its = np.asarray(drawn)
+    if launches < 2 or not drawn or value == its.max() == 0:  # held at its bound, which is no certainty
+        return Estimate(value)
     wide = student(launches - 1) * math.sqrt(launches / (launches - 1))
     if value > 0 and its.min() > 0:
         half = wide * float(np.std(np.log(its)))

@@ -19,6 +19,8 @@ from collbench.units import about, format_duration, format_rate, format_size
 
 FORMATS = ("text", "json", "csv")
 _SHOWN_LAWS = 4
+_NAMED = {"buffers": "{} sets of buffers", "root": "root {}"}
+"""What a number is said with in a title."""
 
 Asked = Sequence[tuple[Fitted, Forecast]]
 
@@ -91,7 +93,11 @@ def title(its: Fitted) -> str:
     words = ("collective", "operation", "dtype", "placement", "root", "variant", "caller", "call", "mode", "sync")
     rest = ("buffer", "buffers", "pages", "pattern", "neighbour", "topology", "group")
     usual = {"compiled", "blocking", "library", "plain", "default", "alone", "world"}
-    said = [value for name in (*words, *rest) if (value := its.family.value(name)) and value not in usual | {"1"}]
+    said = [
+        _NAMED.get(name, "{}").format(value)
+        for name in (*words, *rest)
+        if (value := its.family.value(name)) and (name, value) != ("buffers", "1") and value not in usual
+    ]
     by = " ".join(value for name in ("backend", "library", "device") if (value := its.family.value(name)))
     transport = its.family.value("transport")
     cores = its.family.value("cores")
