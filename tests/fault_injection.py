@@ -56,12 +56,12 @@ def now():
     return True
 
 def count(module):
-    before = module.Runner._case
+    before = module.Runner.case
     def _case(*arguments):
         global case
         case += 1
         return before(*arguments)
-    module.Runner._case = _case
+    module.Runner.case = _case
 
 def patch(module):
     %(patch)s

@@ -44,6 +44,7 @@ LINK_S = GRADIENT * 8 / 100e6 * 1514 / 1448
 """What the link needs for what each host must send: among two ranks, the whole gradient."""
 
 
+@pytest.mark.long
 def test_a_replay_takes_what_all_reduce_foretells(tmp_path: Path) -> None:
     workload = tmp_path / "three.toml"
     workload.write_text(WORKLOAD)

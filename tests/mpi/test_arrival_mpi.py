@@ -99,7 +99,7 @@ def scenario(folder: Path, *, budget: str, syncs: list[str], samples: bool = Fal
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_late_rank_is_named_with_its_delay(rank: int, tmp_path: Path) -> None:
     path = scenario(tmp_path, budget="600 ms", syncs=["library", "dissemination"])
     env = late(tmp_path, rank, FIGURE_S)

@@ -104,6 +104,7 @@ def slower(path: Path) -> None:
     path.write_text("\n".join(",".join(row) for row in rows) + "\n")
 
 
+@pytest.mark.long
 def test_gitlab_measures_what_is_in_use_and_what_is_proposed_in_turns(work: Path) -> None:
     (work / "new").symlink_to(sys.prefix)
     job = lines("gitlab-ci.yml")["collectives"]
