@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 import launching
 import shaped_hosts
 from collbench.planning import replay_check
