@@ -27,6 +27,13 @@ def test_what_has_no_time_or_size_is_left_out() -> None:
     assert one.sizes.tolist() == [8]
 
 
+def test_small_sizes_whose_transport_cannot_be_told_go_with_the_others() -> None:
+    rows = [row(0, 8, 1e-6, transport="undecided"), row(0, 64, 1e-6), row(0, 512, 1e-6, transport="shm")]
+    (one,) = families(rows)
+    assert one.value("transport") == "shm"
+    assert one.curves[0].sizes.tolist() == [8, 64, 512]
+
+
 def test_replays_are_no_curve() -> None:
     assert families([row(0, 8, 1e-6, collective="replay"), row(1, 8, 1e-6, collective="replay")]) == ()
 

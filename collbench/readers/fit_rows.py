@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from collbench.evidence import UNDECIDED
 from collbench.provenance import expanded
 from collbench.record import Record
 from collbench.replay import NAME
@@ -123,12 +124,13 @@ def _where(record: Record) -> tuple[str, str]:
 
 def _by_transport(rows: Sequence[Record]) -> dict[str, list[Record]]:
     """Rows whose transport is not known (too little to count) go with the one that is, where there is one."""
-    known = sorted({row.transport for row in rows if row.transport})
+    names = ["" if row.transport in (None, UNDECIDED) else str(row.transport) for row in rows]
+    known = sorted(set(names) - {""})
     if len(known) < 2:
-        return {known[0] if known else "": list(rows)}
+        return {known[0] if known else rows[0].transport or "": list(rows)}
     sorted_rows: dict[str, list[Record]] = {}
-    for row in rows:
-        sorted_rows.setdefault(row.transport or "", []).append(row)
+    for name, row in zip(names, rows, strict=True):
+        sorted_rows.setdefault(name, []).append(row)
     return sorted_rows
 
 

@@ -123,7 +123,7 @@ def test_gitlab_keeps_and_compares_the_json_of_pytest_benchmark(work: Path) -> N
     assert (work / "base.json").exists()
     found = shell(work, "\n".join((environment, second)))
     assert found.code in (0, 1), found.err
-    assert "median" in found.out + found.err
+    assert "Comparing against benchmarks from: base.json" in found.out + found.err
 
 
 def test_what_is_installed_exists() -> None:
