@@ -5,6 +5,8 @@ How much each step loses there is not for a gate: three ranks on two shared core
 
 from pathlib import Path
 
+import pytest
+
 import shaped_hosts
 from collbench.readers.ladder import ladders
 
@@ -24,6 +26,7 @@ sizes = ["1 MiB"]
 """
 
 
+@pytest.mark.long
 def test_the_step_to_all_ranks_loses_most_where_a_third_host_has_a_slow_link(tmp_path: Path) -> None:
     rows, done = shaped_hosts.launch(SCENARIO, tmp_path, ["400mbit", "400mbit", "25mbit"])
     pairs = [row for row in rows if row.topology == "two_hosts"]

@@ -121,7 +121,7 @@ def test_without_an_rdma_port_they_say_so(tmp_path: Path) -> None:
             "the client (of 127.0.0.1) ended with exit code 1: Unable to Connect the HCA's through the link",
             1,
         ),
-        ("stuck", "timeout", "the client (of 127.0.0.1) did not end in time", 4),
+        pytest.param("stuck", "timeout", "the client (of 127.0.0.1) did not end in time", 4, marks=pytest.mark.long),
     ],
 )
 @pytest.mark.timeout(150)
