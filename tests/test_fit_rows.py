@@ -22,6 +22,8 @@ def test_what_has_no_time_or_size_is_left_out() -> None:
         row(0, 32, 1e-6, status="wrong"),
         row(0, 0, 1e-6),
         row(0, 64, 1e-6, ranks=None),
+        row(0, 128, -1e-6),
+        row(0, -8, 1e-6),
     ]
     ((one,),) = [its.curves for its in families(rows)]
     assert one.sizes.tolist() == [8]

@@ -81,7 +81,7 @@ def families(records: Iterable[Record]) -> tuple[Family, ...]:
     for record in records:
         if record.collective == NAME:  # of several sizes at once
             continue
-        if record.status != "ok" or not record.time_p50_s or not record.size_bytes or not record.ranks:
+        if record.status != "ok" or not record.ranks or min(record.time_p50_s or 0, record.size_bytes or 0) <= 0:
             continue
         kind, place = _where(record)
         key = (*(getattr(record, name) for name in SETTING), kind, place)
