@@ -59,3 +59,12 @@ def test_marks_and_missing_intervals_reach_the_output() -> None:
     table, _ = step_tables.table(chosen, found, step_tables.Asked((1, 4)))
     assert "all_reduce: extrapolated: size beyond 1 MiB" in table.notes
     assert len([note for note in table.notes if "have no interval" in note]) == 1
+
+
+def test_fewer_rails_than_share_the_links_are_no_answer() -> None:
+    def ask(collective: str, size_bytes: int, ranks: int, hosts: int) -> measured.Told:
+        return measured.Told(1e-3)
+
+    found = measured.fabric("run", 4, vm=ask, rails=ask, at_once=1)
+    with pytest.raises(UsageError, match="got rails of 1 device of each host at once, expected 4"):
+        found.cost("all_reduce", 4000, Layout(8, 2))
