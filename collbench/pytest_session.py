@@ -23,7 +23,7 @@ from collbench.pytest_options import SELECTION, SILENT, refused
 from collbench.pytest_plugin import REFUSED
 from collbench.pytest_ranks import LeftBehind, Ranks, Verdict, agreed
 from collbench.rank import START_TIMEOUT_S, STOP_TIMEOUT_S, default_backend
-from collbench.start import import_all, launcher_rank, launcher_size, start_world, stop_world
+from collbench.start import after_rank_0, import_all, launcher_rank, launcher_size, start_world, stop_world
 from collbench.watchdog import Watchdog
 from collbench.world import World
 
@@ -311,7 +311,7 @@ def _started(config: pytest.Config) -> "Session | int":
         watchdog.rank = world.rank
         return _planned(config, world, watchdog, started_mpi)
     except CollbenchError as error:
-        code = _told(str(error), launcher_rank() if world is None else world.rank)
+        code = _told(str(error), None if world is None else world.rank)
         watchdog.enter("finalize", STOP_TIMEOUT_S)
         if world is not None and started_mpi:
             stop_world(world)
@@ -358,8 +358,11 @@ def _plan(cases: tuple[Any, ...]) -> Any:
 
 
 def _told(problem: str, rank: int | None = None) -> int:
-    """Say what is wrong, on one rank; the exit code."""
-    if (launcher_rank() if rank is None else rank) == 0:
+    """Say what is wrong on one rank, of which the launcher tells where MPI is not up; the exit code."""
+    if rank is None:
+        rank = launcher_rank()
+        after_rank_0(rank)
+    if rank == 0:
         sys.stderr.write("".join(f"ERROR: {line}\n" for line in problem.splitlines()))
         sys.stderr.flush()
     return int(pytest.ExitCode.USAGE_ERROR)

@@ -65,7 +65,7 @@ def main(options: RankOptions) -> int:
     # numpy's import would set these itself while MPI_Init reads the environment in another thread: getenv crashes then.
     for name in ("OPENBLAS_MAIN_FREE", "GOTOBLAS_MAIN_FREE"):
         os.environ.setdefault(name, "1")
-    from collbench.start import Deferred, import_all, launcher_rank, start_world, stop_world
+    from collbench.start import Deferred, after_rank_0, import_all, launcher_rank, start_world, stop_world
 
     watchdog = Watchdog(launcher_rank())
     start = os.environ.get(LAUNCHED, "")
@@ -84,8 +84,9 @@ def main(options: RankOptions) -> int:
         if start:
             watchdog.die(error)  # it may be this rank's alone
         watchdog.stop()
-        if launcher_rank() == 0:
-            complain(f"collbench: {error}")
+        # Rank 0 mostly has the same to say, and with that the launcher ends this one; else it is this rank's alone.
+        after_rank_0(launcher_rank())
+        complain(f"collbench: {error}")
         return error.exit_code
     watchdog.rank = world.rank
     try:

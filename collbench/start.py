@@ -5,6 +5,7 @@ import importlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -22,6 +23,7 @@ _THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
 # Where each launcher says how many processes it started. Slurm's counts only where no other launcher stands between.
 _LAUNCHER_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 _LOCAL_SIZES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE")
+_LATER_S = 5.0
 _LAUNCHER_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 
 
@@ -36,6 +38,12 @@ def launcher_size() -> tuple[str, int] | None:
         if os.environ.get(name, "").isdigit():
             return name, int(os.environ[name])
     return None
+
+
+def after_rank_0(rank: int) -> None:
+    """Let rank 0 speak first: the launcher ends all ranks once one has failed, and rank 0 may be slower than this."""
+    if rank:
+        time.sleep(_LATER_S)
 
 
 class Deferred(Generic[T]):
