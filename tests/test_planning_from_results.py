@@ -84,6 +84,43 @@ def test_what_was_not_measured_is_refused(tmp_path: Path) -> None:
     assert any("beyond what was measured" in one for one in fabric.assumptions)
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "more"),
+    [
+        ("library", ("Open MPI 5", "MPICH 5"), {}),
+        ("pages", ("huge", "small"), {}),
+        ("transport", ("rdma:mlx5_0", "tcp:eth0"), {}),
+        ("transport", ("rdma:mlx5_0", "tcp:eth0"), {"topology": "host", "group": "a"}),
+    ],
+)
+def test_times_of_several_settings_are_not_mixed(
+    name: str, values: tuple[str, str], more: dict[str, object], tmp_path: Path
+) -> None:
+    pytest.importorskip("scipy")
+    rows = [row for value in values for row in series("all_reduce", 1e9, **{name: value}, **more)]
+    fabric = fabric_of([written(tmp_path / "run", rows)])
+    first, second = sorted(values)
+    said = f"forecast: all_reduce: {name}: got times of {first} and of {second}, expected those of one alone"
+    with pytest.raises(UsageError, match=said):
+        fabric.cost("all_reduce", 1 << 20, Layout(2, 1))
+
+
+def test_groups_at_once_may_have_ports_of_their_own(tmp_path: Path) -> None:
+    pytest.importorskip("scipy")
+    more = {"topology": "rail", "hosts": 2, "ranks_per_host": 1}
+    ports = {"0": ("rdma:mlx5_0", 2e9), "1": ("rdma:mlx5_1", 1e9)}
+    rows = [
+        one
+        for group, (port, rate) in ports.items()
+        for one in series("all_reduce", rate, group=group, transport=port, **more)
+    ]
+    for name in ("reduce_scatter", "all_gather"):
+        rows += series(name, 4e9, topology="host", group="a")
+    fabric = fabric_of([written(tmp_path / "run", rows)])
+    across = fabric.cost("all_reduce", 2 << 20, Layout(4, 2)).across.middle
+    assert across == pytest.approx(1.01 * (10e-6 + (1 << 20) / 1e9), rel=0.02)
+
+
 def test_a_step_on_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("scipy")
     run = written(tmp_path / "run", series("all_reduce", 1e9))

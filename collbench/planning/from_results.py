@@ -1,5 +1,6 @@
 """A fabric made of results: which of their fits answers for a collective in a VM, between hosts and among all."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from collbench.planning.fabric import Fabric
 from collbench.planning.measured import Ask, Told
 from collbench.readers.forecast import Fitted, Forecast, forecast
 from collbench.readers.forecast_command import fits_of, rows_of
+
+_ALL_RANKS = ("first", "world")
 
 _PREFERRED = (
     ("placement", "in_place"),
@@ -23,14 +26,19 @@ _PREFERRED = (
     ("variant", ""),
     ("buffer", "plain"),
     ("sync", "library"),
+    ("pages", "default"),
+    ("root", "0"),
+    ("cores", ""),
+    ("topology", _ALL_RANKS[0]),
 )
 """What a training step uses, the most telling first."""
 
-_ALL_RANKS = ("first", "world")
+_OF_A_GROUP = ("group", "transport", "device")
+"""What the groups of a topology may differ in, which work at the same time."""
 
 
 def fabric_of(paths: Sequence[Path], dtype: str = "", extrapolate: bool = False) -> Fabric:
-    """Fit the results and let the fits answer; times of `dtype` go first, where there are any."""
+    """Fit the results and let the fits answer; times of `dtype` (else of float32) go first, where there are any."""
     rows = [row for row in rows_of(paths) if row.status == "ok"]
     found = fits_of(paths)
     per_host = max((row.ranks_per_host or 1 for row in rows), default=1)
@@ -75,7 +83,10 @@ class Asked:
                     answers.append((one, forecast(one, size_bytes, ranks, hosts, self.extrapolate)))
                 except UsageError as error:
                     refused.append(error)
+            measured = [answer for answer in answers if not answer[1].extrapolated]
             if answers:
+                answers = measured or answers
+                _of_one_setting([one for one, _ in answers])
                 # Groups at once, such as the hosts: all wait for the slowest.
                 chosen, slowest = max(answers, key=lambda answer: answer[1].time_s)
                 return _told(chosen, slowest)
@@ -85,10 +96,23 @@ class Asked:
         """The fits, in groups of one setting, the preferred first; the groups of a topology stand together."""
         sorted_fits: dict[tuple[bool, ...], list[Fitted]] = {}
         for one in its:
-            wanted = (("dtype", self.dtype), *_PREFERRED) if self.dtype else _PREFERRED
+            wanted = (("dtype", self.dtype or "float32"), *_PREFERRED)
             key = tuple(one.family.value(name) != value for name, value in wanted)
             sorted_fits.setdefault(key, []).append(one)
         return [sorted_fits[key] for key in sorted(sorted_fits)]
+
+
+def _of_one_setting(its: Sequence[Fitted]) -> None:
+    """Refuse fits of which nothing says whose are meant, such as those of two libraries."""
+    for one, other in itertools.combinations([dict(fit.family.setting) for fit in its], 2):
+        may = _OF_A_GROUP if one["group"] != other["group"] else ()
+        name = next((name for name in one if name not in may and one[name] != other[name]), None)
+        if name is not None:
+            both = " and of ".join(sorted(its[name] or "none" for its in (one, other)))
+            raise UsageError(
+                f"forecast: {one['collective']}: {name}: got times of {both}, expected those of one alone; give "
+                "results that have no others"
+            )
 
 
 def _told(of: Fitted, answer: Forecast) -> Told:

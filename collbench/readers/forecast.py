@@ -88,6 +88,8 @@ class _Part:
     marks: tuple[str, ...] = ()
     least: float = -math.inf
     """Logarithm of a time that it cannot be below."""
+    most: float = math.inf
+    """And of one that it cannot be above, but for `slower`."""
     slower: float = 0.0
     """Logarithm of how much slower a cause makes it that cannot have been seen."""
 
@@ -129,11 +131,15 @@ def forecast(its: Fitted, size_bytes: int, ranks: int, hosts: int | None = None,
         hosts,
         math.exp(part.value),
         None if half is None else math.exp(max(part.value - half, min(part.least, part.value))),
-        None if half is None else math.exp(part.value + math.hypot(half, part.slower)),
+        None if half is None else math.exp(min(part.value + math.hypot(half, part.slower), _top(part))),
         law,
         bool(beyond),
         marks,
     )
+
+
+def _top(part: _Part) -> float:
+    return max(part.most + part.slower, part.value)
 
 
 def _hosts(its: Fitted, ranks: int) -> int:
@@ -205,7 +211,12 @@ def _over_sizes(its: Fit, size: int) -> _Part:
     inner = slice(1, -1) if below < 0 else slice(None)
     near = np.argsort(np.abs(np.log(curve.sizes[inner] / size)), kind="stable")[:NEAR]
     wide = student(max(len(near), 2)) * root_mean_square(held_out[inner][near])
-    return _Part(value, launches, wide * (1 + max(below, 0.0)))
+    if below <= 0:
+        return _Part(value, launches, wide)
+    # A smaller size takes no longer, and is carried no faster but for caches.
+    most = float(times[0]) + (launches or 0.0)
+    least = float(times[0]) - (launches or 0.0) - math.log(2.0**below * min(2.0**below, _SLOWER_THAN_CACHE))
+    return _Part(value, launches, wide * (1 + below), least=least, most=most)
 
 
 def _caches(curve: Curve, octaves: float) -> tuple[tuple[str, ...], float]:
@@ -287,7 +298,13 @@ def _over_ranks(its: Fitted, size: int, ranks: int, hosts: int) -> _Part:
         marks = (*marks, f"which law over ranks holds was not tried: it is in the middle of {', '.join(values)}")
     if part.model is None and part.launches is not None:
         return _Part(value, part.launches, None, marks)
-    return _Part(value, part.launches, math.hypot(part.model or 0.0, model, spread), marks, slower=part.slower)
+    least, most = -math.inf, math.inf
+    if ranks > its.ranks[-1]:
+        # Among more ranks it takes no less, and no law grows faster than their number, or twice that by rounding.
+        error = math.hypot(part.model or 0.0, part.launches or 0.0)
+        least, most = part.value - error, part.value + error + math.log(2 * ranks / its.ranks[-1])
+    half = math.hypot(part.model or 0.0, model, spread)
+    return _Part(value, part.launches, half, marks, least, most, part.slower)
 
 
 def _listed(numbers: Sequence[int]) -> str:
