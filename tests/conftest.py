@@ -19,6 +19,9 @@ hypothesis.settings.load_profile("collbench")
 os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
 os.environ.setdefault("MPIR_CVAR_POLLS_BEFORE_YIELD", "10")
 
+# Open MPI's btl ofi looks for fabrics for a second in each start. What runs without it is the same over shared memory.
+os.environ.setdefault("OMPI_MCA_btl", "^ofi")
+
 GPU_TESTS = Path(__file__).with_name("gpu")
 
 

@@ -128,6 +128,7 @@ def test_a_late_rank_is_named_with_its_delay(rank: int, tmp_path: Path) -> None:
         assert row.wait_share > 0.8  # of two ranks one waits, and the operation itself takes microseconds
 
 
+@pytest.mark.long
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("ranks", [4])
 def test_a_late_rank_is_named_among_many(ranks: int, tmp_path: Path) -> None:

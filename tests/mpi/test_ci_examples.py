@@ -79,6 +79,7 @@ def steps(event: str) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_github_keeps_a_baseline_and_holds_what_is_proposed_against_it(work: Path) -> None:
     pushed, proposed = steps("push"), steps("pull_request")
     assert len(pushed) == len(proposed) == 2

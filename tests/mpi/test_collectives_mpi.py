@@ -106,6 +106,7 @@ def run(text: str, ranks: int, tmp_path: Path) -> list[str]:
 
 # Four MPICH ranks on two cores need milliseconds for a message: the widest sweeps stay within the cores there.
 FEW = launching.RANKS if launching.flavour() == "openmpi" else (1, 2)
+FEWEST = [1, *(pytest.param(ranks, marks=pytest.mark.long) for ranks in FEW[1:-1]), FEW[-1]]
 
 
 @pytest.mark.timeout(300)
@@ -116,18 +117,18 @@ def test_every_collective_in_and_out_of_place(ranks: int, tmp_path: Path) -> Non
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("ranks", FEW)
+@pytest.mark.parametrize("ranks", FEWEST)
 def test_every_root_and_pattern(ranks: int, tmp_path: Path) -> None:
     run(ROOTS, ranks, tmp_path)
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("ranks", FEW[1:3])
+@pytest.mark.parametrize("ranks", FEW[1:3][-1:])
 def test_every_form_of_call(ranks: int, tmp_path: Path) -> None:
     run(FORMS, ranks, tmp_path)
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("ranks", FEW[:3])
+@pytest.mark.parametrize("ranks", FEW[:3][-1:])
 def test_every_type_and_operation(ranks: int, tmp_path: Path) -> None:
     run(TYPES, ranks, tmp_path)

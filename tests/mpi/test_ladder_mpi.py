@@ -135,6 +135,7 @@ def test_what_went_wrong_is_in_the_row_and_nothing_is_left(
     assert host.busbw_GBps is None
 
 
+@pytest.mark.long
 def test_a_watchdog_that_ends_the_rank_ends_its_programs(tmp_path: Path) -> None:
     """A server that never listens is waited for 20 s; the case's time is up before. The fixture finds what is left."""
     rows, done = launch(tmp_path, fake_perftest.write(tmp_path, "deaf"), text=WRITE, more='timeout = "3 s"', code=4)

@@ -302,13 +302,21 @@ def refusals() -> list[Any]:
             ["--collbench=g.toml", "-n", "2"], xdist, "got workers of pytest-xdist (-n), expected none", id="xdist"
         ),
         pytest.param(
-            ["--collbench=g.toml", "-p", "no:benchmark"], "", "pip install 'collbench[bench]'", id="benchmark"
+            ["--collbench=g.toml", "-p", "no:benchmark"],
+            "",
+            "pip install 'collbench[bench]'",
+            id="benchmark",
+            marks=LONG,
         ),
-        pytest.param(["--collbench", "test_x.py"], "", "write --collbench= where only tests", id="path"),
+        pytest.param(["--collbench", "test_x.py"], "", "write --collbench= where only tests", id="path", marks=LONG),
         pytest.param(["--collbench=nowhere.toml"], "", 'scenario: got "nowhere.toml"', id="scenario"),
         pytest.param(["--collbench=g.toml", "--pdb"], "", "got --pdb or --trace on 2 ranks", id="pdb"),
-        pytest.param(["--collbench=g.toml", "--collbench-output=."], "", "got a folder with files in it", id="output"),
-        pytest.param(["nothing.py", "--collbench="], "", "file or directory not found: nothing.py", id="pytest"),
+        pytest.param(
+            ["--collbench=g.toml", "--collbench-output=."], "", "got a folder with files in it", id="output", marks=LONG
+        ),
+        pytest.param(
+            ["nothing.py", "--collbench="], "", "file or directory not found: nothing.py", id="pytest", marks=LONG
+        ),
     ]
 
 
