@@ -25,6 +25,8 @@ NONE, GIVEN = "none", "given"
 """Values of `computes` besides durations: nothing between the buckets; every time that the workload itself gives."""
 _PATTERN = re.compile(r"(.+)/(\w+)/(?:none|([0-9.e+-]+) ms backward ([0-9.e+-]+)): ([0-9]+(?: [0-9]+)*)")
 _NS = 1_000_000_000
+_DAY_S = 86400.0
+_SHOWN = 80
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,25 @@ class Replayed:
 def parse(pattern: str) -> Replayed:
     """Read a case's pattern."""
     parts = _PATTERN.fullmatch(pattern)
-    if parts is None:
-        raise CannotRun(f"{NAME}: got pattern {pattern!r}, expected WORKLOAD/BUCKETING/COMPUTE: SIZES; run kind replay")
-    name, bucketing, compute_ms, backward, sizes = parts.groups()
-    held = tuple(int(size) for size in sizes.split())
-    if compute_ms is None:
-        return Replayed(name, bucketing, held)
-    return Replayed(name, bucketing, held, float(compute_ms) / 1e3, float(backward))
+    found = None if parts is None else _replayed(*parts.groups())
+    if found is None:
+        got = repr(pattern if len(pattern) < _SHOWN else f"{pattern[:_SHOWN]}...")
+        raise CannotRun(f"{NAME}: got pattern {got}, expected WORKLOAD/BUCKETING/COMPUTE: SIZES; run kind replay")
+    return found
+
+
+def _replayed(name: str, bucketing: str, compute_ms: str | None, backward: str, sizes: str) -> Replayed | None:
+    """Return what the parts say; None where they are no sizes, times or shares."""
+    try:
+        held = tuple(int(size) for size in sizes.split())
+        if not 0 < min(held) <= max(held) < 1 << 63:
+            return None
+        if compute_ms is None:
+            return Replayed(name, bucketing, held)
+        compute_s, share = float(compute_ms) / 1e3, float(backward)
+    except ValueError:  # numbers of thousands of digits too
+        return None
+    return Replayed(name, bucketing, held, compute_s, share) if 0 < compute_s <= _DAY_S and 0 <= share <= 1 else None
 
 
 def short(pattern: str) -> str:

@@ -251,3 +251,14 @@ def test_intervals_hold_the_next_launch_as_often_as_they_say(where: str) -> None
         assert one.high_s is not None
         held += one.low_s <= measured <= one.high_s
     assert held >= 53  # 95 % of 60 are 57; fewer than 53 once in a hundred times
+
+
+def test_far_below_and_far_beyond_the_ends_are_still_bounded(over_ranks: Fitted) -> None:
+    its = fit_family(family(made_up(ALPHA, BANDWIDTH, doubling(MIB, 64 * MIB), launches=3, of_row=0.05)))
+    below, end = forecast(its, 8, 2, extrapolate=True), forecast(its, MIB, 2)
+    assert None not in (below.low_s, below.high_s, end.low_s, end.high_s)
+    assert (end.low_s or 0) * 8 / MIB / 4.001 <= (below.low_s or 0)
+    assert (below.high_s or 0) <= 1.001 * (end.high_s or 0)
+    far, most = forecast(over_ranks, MIB, 1_000_000, extrapolate=True), forecast(over_ranks, MIB, 8)
+    assert (far.low_s or 0) > 0.5 * most.time_s
+    assert (far.high_s or 0) < 2 * 2 * most.time_s * 1_000_000 / 8

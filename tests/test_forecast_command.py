@@ -34,7 +34,9 @@ def folder(tmp_path: Path) -> Path:
 def test_the_fits_are_printed_with_all_their_errors(folder: Path, capsys: Out) -> None:
     assert main(["forecast", str(folder)]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("all_reduce float32 first by mpi Open MPI v5.0.11 over shm\n  2 ranks, 3 launches:\n")
+    assert text.startswith(
+        "all_reduce float32 topology first by mpi Open MPI v5.0.11 over shm\n  2 ranks, 3 launches:\n"
+    )
     assert "8 B to 1 MiB: alpha 2" in text
     assert text.count("error (root mean square): fit ") == 2
     assert text.count("\n         1 MiB ") == 2
@@ -45,7 +47,7 @@ def test_the_fits_are_printed_with_all_their_errors(folder: Path, capsys: Out) -
 def test_the_title_says_what_numbers_are(tmp_path: Path, capsys: Out) -> None:
     its = rows(2, (2,), collective="broadcast", root=1, buffers=64, caller="compiled")
     assert main(["forecast", str(write(tmp_path / "run", its))]) == 0
-    assert capsys.readouterr().out.startswith("broadcast float32 root 1 64 sets of buffers first by mpi")
+    assert capsys.readouterr().out.startswith("broadcast float32 root 1 64 sets of buffers topology first by mpi")
 
 
 def test_one_launch_says_that_it_has_no_interval(tmp_path: Path, capsys: Out) -> None:
@@ -151,3 +153,15 @@ def test_a_few_sizes_are_fitted_as_far_as_they_go(tmp_path: Path, capsys: Out) -
     capsys.readouterr()
     assert main(["forecast", path, "--at", "32 B", "1 MiB", "--extrapolate"]) == 0
     assert capsys.readouterr().out.count("no interval") == 2
+
+
+def test_a_size_that_the_shell_parted_is_one(folder: Path, capsys: Out) -> None:
+    assert main(["forecast", str(folder), "--at", "64", "KiB", "1", "MiB"]) == 0
+    said = capsys.readouterr().out
+    assert "64 KiB  2 ranks" in said
+    assert "1 MiB  2 ranks" in said
+
+
+def test_results_behind_the_sizes_are_told_apart(folder: Path, capsys: Out) -> None:
+    assert main(["forecast", "--at", "64 KiB", str(folder)]) == 2
+    assert "which is a path, and no RESULTS; write RESULTS before --at" in capsys.readouterr().err

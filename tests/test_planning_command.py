@@ -150,3 +150,50 @@ def test_an_estimate_is_one_column_to_read() -> None:
     sure = Table("t", "title", columns, [tables.spread("step", "s", Range(1.0, 1.0, 1.0))])
     assert tables.written([sure], "text") == "# title\nstep\n 1 s\n"
     assert tables.written([table], "csv") == "table,step_s,step_low_s,step_high_s\nt,1.0,0.9,1.1\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["--memory", "--workload", "resnet50", "--device", "A100-80GB", "--batch", "32"], "--batch"),
+        (["--large", "--size", "1 MB", "--hosts", "2"], "--hosts"),
+        (["--large", "--size", "1 MB", "--driver-keeps", "1 GB"], "--driver-keeps"),
+        (["--workload", "resnet50", "--optimizer", "sgd"], "--optimizer"),
+        (["--workload", "resnet50", "--size", "1 MB"], "--size"),
+    ],
+)
+def test_an_option_that_changes_nothing_is_refused(
+    words: list[str], option: str, described: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on = [] if "--memory" in words else ["--fabric", str(described)]
+    assert main(["forecast", *words, *on]) == 2
+    assert f"got {option}, which changes nothing here" in capsys.readouterr().err
+
+
+def test_another_model_is_not_set_beside_a_published_one(described: Path) -> None:
+    asked = PlanOptions(
+        workload="bert-large", fabric=described, devices=(8,), compute=("4=80ms",), reference="mlperf-v1.1-resnet50"
+    )
+    tables_found, _ = answers(asked)
+    assert all(row["system"] != "yours, forecast" for row in tables_found[-1].rows)
+    assert any("is not beside them: the published model has 25,557,032" in note for note in tables_found[-1].notes)
+    same, _ = answers(replace(asked, workload="resnet50"))
+    assert same[-1].rows[-1]["system"] == "yours, forecast"
+
+
+def test_what_the_driver_keeps_is_less_than_there_is() -> None:
+    with pytest.raises(UsageError, match=r"--driver-keeps: got 80 GiB, expected less than the 40 GiB of the device"):
+        answers(replace(MEMORY, driver_keeps="80 GiB"))
+
+
+def test_one_count_that_cannot_be_leaves_the_others(described: Path) -> None:
+    (found,), _ = answers(PlanOptions(large=True, fabric=described, devices=(8, 12, 16)))
+    assert [row["devices"] for row in found.rows] == [8, 16]
+    assert found.notes[0].startswith("left out: --devices: got 12, expected a multiple of the 8")
+    with pytest.raises(UsageError, match="got 12"):
+        answers(PlanOptions(large=True, fabric=described, devices=(12,)))
+
+
+def test_two_times_of_one_batch_are_refused(described: Path) -> None:
+    with pytest.raises(UsageError, match="--compute: got two times of a batch of 32"):
+        answers(PlanOptions(workload="resnet50", fabric=described, compute=("32=80ms", "32=90ms")))

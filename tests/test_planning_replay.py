@@ -259,3 +259,18 @@ def test_what_is_refused(
     with contextlib.suppress(SystemExit):  # argparse
         assert main(["forecast", "--replay", str(run), *options]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["", "x", "w/ddp/none: 0",
+     "w/ddp/1e ms backward 0.5: 8", "w/ddp/1..2 ms backward 0.5: 8",
+     "w/ddp/1 ms backward 7: 8", "w/ddp/1e300 ms backward 0.5: 8",
+     f"w/ddp/none: {'9' * 30}", f"w/ddp/none: {'9' * 5000}"],
+)  # fmt: skip
+def test_a_pattern_that_says_nothing_is_refused_in_one_sentence(pattern: str) -> None:
+    from collbench.errors import CannotRun
+    from collbench.replay import parse
+
+    with pytest.raises(CannotRun, match=r"^replay: got pattern .{0,90}, expected WORKLOAD/BUCKETING/COMPUTE: SIZES"):
+        parse(pattern)

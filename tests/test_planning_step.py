@@ -193,8 +193,11 @@ def test_a_global_batch_is_divided() -> None:
     table, steps = step_tables.table(THREE, FABRIC, Asked((2, 4), (), global_batch=20))
     assert any("computation loses at a smaller batch" in note for note in table.notes)
     assert [(one.batch, one.compute_s) for one in steps] == [(10, 90e-3), (5, 50e-3)]
+    table, steps = step_tables.table(THREE, FABRIC, Asked((1, 2), (), global_batch=20))
+    assert [one.devices for one in steps] == [2]
+    assert any("left out: 1 devices on 1 host: " in note and "batch of 20 " in note for note in table.notes)
     with pytest.raises(UsageError, match=r"batch of 20 .*known"):
-        step_tables.table(THREE, FABRIC, Asked((1, 2), (), global_batch=20))
+        step_tables.table(THREE, FABRIC, Asked((1,), (), global_batch=20))
 
 
 def test_without_a_time_of_computation_there_is_communication_alone() -> None:

@@ -92,11 +92,14 @@ def answers(options: PlanOptions, measured: Fabric | None = None) -> tuple[list[
     if options.reference:
         reference = references.load(options.reference)
         mine = [(one.devices, one.samples, one.rate.middle) for one in known if one.rate is not None]
-        found.append(references.table(reference, fabric, mine))
+        left_out = ""
+        if mine and (parameters := _workload(options).parameters) != reference.parameters:
+            mine, left_out = [], f"{_workload(options).title} ({parameters:,} parameters)"
+        found.append(references.table(reference, fabric, mine, left_out))
     if not found:
         raise UsageError(
-            "forecast: got nothing to answer, expected --workload with --fabric, or one of --memory, --large, "
-            "--reference, --replay; see collbench forecast --help"
+            "forecast: got nothing to answer, expected RESULTS, --workload with RESULTS or --fabric, or one of "
+            "--memory, --large, --reference, --replay; see collbench forecast --help"
         )
     return found, known
 
@@ -130,8 +133,15 @@ def _available(options: PlanOptions) -> memory.Available:
         )
     if options.device:
         one = memory.device(options.device)
-        return memory.Available(
-            one.memory_bytes, keeps, f"{one.name} ({one.kind}, {one.on}; {one.source})", memory.caution(one)
-        )
+        return _left(one.memory_bytes, keeps, f"{one.name} ({one.kind}, {one.on}; {one.source})", memory.caution(one))
     size = memory.given("--device-memory", options.device_memory)
-    return memory.Available(size, keeps, f"a device of {tables.size(size)}")
+    return _left(size, keeps, f"a device of {tables.size(size)}")
+
+
+def _left(size_bytes: int, keeps_bytes: int | None, name: str, caution: str = "") -> memory.Available:
+    if keeps_bytes is not None and keeps_bytes >= size_bytes:
+        raise UsageError(
+            f"forecast: --driver-keeps: got {tables.size(keeps_bytes)}, expected less than the "
+            f"{tables.size(size_bytes)} of the device; correct it"
+        )
+    return memory.Available(size_bytes, keeps_bytes, name, caution)

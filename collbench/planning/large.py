@@ -36,10 +36,14 @@ def table(fabric: Fabric, size_bytes: int, devices: Sequence[int] = DEVICES) -> 
         Column("busbw_bytes_per_s", "busbw", tables.rate),
         Column("first_byte_s", "of 8 B", tables.duration),
     ]
-    rows = []
+    rows, left_out = [], []
     for count in devices:
-        where = layout(fabric, count)
-        split = fabric.cost("all_reduce", size_bytes, where)
+        try:
+            where = layout(fabric, count)
+            split = fabric.cost("all_reduce", size_bytes, where)
+        except CollbenchError as error:
+            left_out.append(error)
+            continue
         total, parted = split.total, fabric.whole is None and where.hosts > 1
         scatter, gather = (_inside(fabric, name, size_bytes, where) if parted else None for name in _INSIDE)
         rows.append(
@@ -55,7 +59,10 @@ def table(fabric: Fabric, size_bytes: int, devices: Sequence[int] = DEVICES) -> 
                 "first_byte_s": _smallest(fabric, where),
             }
         )
+    if not rows:
+        raise left_out[0]
     notes = [
+        *(f"left out: {error}" for error in dict.fromkeys(map(str, left_out))),
         *fabric.assumptions,
         f"as few hosts as hold the devices, {fabric.devices_per_host} on each, and all of them healthy and alike",
         "noise, stragglers and failures, which grow with the number of hosts, are not in it: no rank waits for another",

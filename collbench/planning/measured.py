@@ -63,8 +63,8 @@ def fabric(
                 raise _unmeasured(name, collective, "rail", f"{ranks} hosts")
             if at_once and at_once < sharers:
                 raise UsageError(
-                    f"{name}: {collective}: got rails of {at_once} device of each host at once, expected {sharers}, "
-                    "which share the hosts' links; measure the topology rail with all of them"
+                    f"{name}: {collective}: got rails of {at_once} device{'s' * (at_once > 1)} of each host at once, "
+                    f"expected {sharers}, which share the hosts' links; measure the topology rail with all of them"
                 )
             if at_once and at_once != sharers:
                 note(f"between hosts {at_once} devices of each worked at once, and {sharers} are asked about")

@@ -122,20 +122,22 @@ def all_reduce_s(reference: Reference, devices: int) -> float:
     return 2 * (devices - 1) / devices * reference.gradient_bytes / reference.assumed_busbw
 
 
-def on_fabric(reference: Reference, row: Row, fabric: Fabric) -> float | None:
-    """Return the seconds of that all_reduce on the user's fabric, on as many devices; None where it does not know."""
+def on_fabric(reference: Reference, row: Row, fabric: Fabric) -> tuple[float | None, str]:
+    """Return the seconds of that all_reduce on the user's fabric, on as many devices; None and why it does not know."""
     on_host = min(fabric.devices_per_host, row.devices)
     if row.devices % on_host:
-        return None
+        return None, f"{row.devices} devices do not fill hosts of {on_host}"
     try:
         split = fabric.cost("all_reduce", reference.gradient_bytes, Layout(row.devices, row.devices // on_host))
-    except CollbenchError:
-        return None
-    return split.total.middle
+    except CollbenchError as error:
+        return None, str(error)
+    return split.total.middle, ""
 
 
-def table(reference: Reference, fabric: Fabric | None, yours: Sequence[tuple[int, int, float]] = ()) -> tables.Table:
-    """Return the published rows, beside them the user's fabric.
+def table(
+    reference: Reference, fabric: Fabric | None, yours: Sequence[tuple[int, int, float]] = (), left_out: str = ""
+) -> tables.Table:
+    """Return the published rows, beside them the user's fabric; `left_out` is a workload that is another model.
 
     `yours` are forecasts as (devices, batch of all devices, samples a second); their time to train is for the epochs of
     a published row of the same batch, and unknown without one.
@@ -153,6 +155,7 @@ def table(reference: Reference, fabric: Fabric | None, yours: Sequence[tuple[int
         Column("all_reduce_here_s", "all_reduce here", tables.duration),
         Column("note", "note"),
     ]
+    here = {} if fabric is None else {row.system: on_fabric(reference, row, fabric) for row in reference.rows}
     rows: list[dict[str, object]] = [
         {
             "system": row.system,
@@ -164,7 +167,7 @@ def table(reference: Reference, fabric: Fabric | None, yours: Sequence[tuple[int
             "step_s": reference.step_s(row),
             "speedup": reference.speedup(row),
             "efficiency": reference.efficiency(row),
-            "all_reduce_here_s": None if fabric is None else on_fabric(reference, row, fabric),
+            "all_reduce_here_s": here[row.system][0] if here else None,
             "note": row.note or _differs(reference, row),
         }
         for row in reference.rows
@@ -175,6 +178,12 @@ def table(reference: Reference, fabric: Fabric | None, yours: Sequence[tuple[int
         notes.append(
             f"all_reduce here: one all_reduce of all {reference.gradient_bytes / 1e6:.1f} MB of 16-bit gradients by "
             f"the forecast for {fabric.name}, on as many devices; nothing hidden behind computation"
+        )
+    notes += dict.fromkeys(f"all_reduce here is unknown: {why}" for _, why in here.values() if why)
+    if left_out:
+        notes.append(
+            f"{left_out} is not beside them: the published model has {reference.parameters:,} parameters, and times "
+            "of two models say nothing of each other"
         )
     return tables.Table(reference.name, reference.title, columns, rows, [*notes, *meaning(reference)])
 

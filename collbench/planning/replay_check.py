@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from collbench import replay
-from collbench.errors import CollbenchError, ExpectationFailed, UsageError
+from collbench.errors import CannotRun, CollbenchError, ExpectationFailed, UsageError
 from collbench.output import deliver
 from collbench.planning import pipeline, replay_cost, tables
 from collbench.planning.costs import BOUNDS, Cost, Range
@@ -90,7 +90,10 @@ def checks(
 
 def _check(its: Sequence[Record], others: Sequence[Record], cost_of: CostOf) -> Check:
     row = its[0]
-    replayed, measured = replay.parse(row.pattern or ""), _measured(its)
+    try:
+        replayed, measured = replay.parse(row.pattern or ""), _measured(its)
+    except CannotRun as error:
+        raise UsageError(f"{row.run_id}: {error}") from None
     try:
         cost = cost_of(others, row)
         found = [cost("all_reduce", size, row.ranks or 1) for size in replayed.sizes]
@@ -128,7 +131,7 @@ def command(runs: Sequence[Path], results: Sequence[Path], within: float, extrap
     found = checks(rows, rows_of(results) if results else rows, replay_cost.by_fit(extrapolate))
     others = [row for row in rows if row.collective == replay.NAME and row.status != "ok"]
     if not found:
-        why = f"; the first of {len(others)} says: {others[0].reason}" if others else ""
+        why = f"; the first of {len(others)} says: {_why(others[0])}" if others else ""
         raise UsageError(
             f"{', '.join(map(str, runs))}: got no replay that ran, expected the results of a scenario with kind = "
             f'"replay"{why}; run one, such as collbench launch replay'
@@ -176,9 +179,12 @@ def table(found: Sequence[Check], within: float, others: Sequence[Record] = ()) 
         )
     notes += dict.fromkeys(one.reason for one in found if one.reason)
     for row in others:
-        why = row.reason or f"{row.wrong} wrong elements"
-        notes.append(f"{row.status}: {replay.short(row.pattern or '')}, {row.call}, by {row.backend}: {why}")
+        notes.append(f"{row.status}: {replay.short(row.pattern or '')}, {row.call}, by {row.backend}: {_why(row)}")
     return Table("replay", "replays: forecast and measured", columns, [_row(one, within) for one in found], notes)
+
+
+def _why(row: Record) -> str:
+    return row.reason or (f"{row.wrong} wrong elements" if row.wrong else f"{row.status}, without a reason in its row")
 
 
 def _row(one: Check, within: float) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from collbench.errors import UsageError
+from collbench.errors import CollbenchError, UsageError
 from collbench.planning import tables
 from collbench.planning.fabric import Fabric
 from collbench.planning.step import Step, forecast, limits
@@ -29,14 +29,18 @@ def table(workload: Workload, fabric: Fabric, asked: Asked) -> tuple[Table, list
     """Return the table, and its steps."""
     found: list[Step] = []
     left_out: list[str] = []
+    refused: list[ValueError | CollbenchError] = []
     for devices, hosts in _layouts(fabric, asked):
         try:
             if devices > hosts * fabric.devices_per_host:
                 raise ValueError(f"a host has {fabric.devices_per_host} devices")
             batch = _batch(workload, asked, devices)
             found.append(forecast(workload, fabric, devices, hosts, batch))
-        except ValueError as error:
+        except (ValueError, CollbenchError) as error:
+            refused.append(error)
             left_out.append(f"left out: {devices} devices on {hosts} host{'s' * (hosts > 1)}: {error}")
+    if refused and not found and isinstance(refused[0], CollbenchError):
+        raise refused[0]
     if not found:
         reasons = "; ".join(line.removeprefix("left out: ") for line in left_out) or "no count given"
         raise UsageError(

@@ -98,7 +98,11 @@ def one_of(*names: str) -> Leaf:
 def parse_rate(text: object) -> float:
     """Return the bytes per second of "230 GB/s" (bytes) or "200 Gbit/s" (bits, as links are named by)."""
     if isinstance(text, str) and text.endswith("B/s"):
-        rate = float(parse_size(text.removesuffix("/s")))
+        try:
+            rate = float(parse_size(text.removesuffix("/s")))
+        except ValueError:
+            remedy = 'write e.g. "25 GB/s" or "200 Gbit/s"'
+            raise ValueError(f"got {shown(text)}, expected a rate that links have; {remedy}") from None
     else:
         try:
             rate = parse_link_rate(text)

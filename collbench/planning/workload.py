@@ -275,7 +275,7 @@ def load(name_or_path: str) -> Workload:
 
 def with_compute(workload: Workload, given: tuple[str, ...]) -> Workload:
     """Return the workload with more times of computation, each as BATCH=TIME, such as "32=80 ms"."""
-    times = dict(workload.compute_s or {})
+    times, said = dict(workload.compute_s or {}), set[int]()
     for text in given:
         batch, _, time = text.partition("=")
         try:
@@ -286,6 +286,11 @@ def with_compute(workload: Workload, given: tuple[str, ...]) -> Workload:
             raise UsageError(
                 f"--compute: got {shown(text)}, expected BATCH=TIME, a device's batch and its time; write e.g. 32=80ms"
             )
+        if int(batch) in said and times[int(batch)] != seconds:
+            raise UsageError(
+                f"--compute: got two times of a batch of {int(batch)}, expected one; leave one of them out"
+            )
+        said.add(int(batch))
         times[int(batch)] = seconds
     return replace(workload, compute_s=times or None)
 
@@ -298,7 +303,7 @@ def described(workload: Workload) -> list[str]:
     lines = [
         f"{workload.title}: {len(workload.tensors)} tensors, {workload.parameters:,} parameters, "
         f"{sum(sizes):,} B of {workload.dtype} gradients a device ({workload.source})",
-        f"{len(found)} messages a step by {_how(workload.bucketing)}, the largest {largest:,} B",
+        f"{len(found)} message{'s' * (len(found) > 1)} a step by {_how(workload.bucketing)}, the largest {largest:,} B",
     ]
     if workload.zero:
         lines.append(f"ZeRO stage {workload.zero}: reduce_scatter and all_gather in place of all_reduce")

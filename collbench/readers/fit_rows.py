@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from collbench.errors import UsageError
 from collbench.evidence import UNDECIDED
 from collbench.provenance import expanded
 from collbench.record import Record
@@ -21,6 +22,9 @@ SETTING = (
 
 SHARED = "cores shared"
 """Of a family whose ranks are more than their cores."""
+
+_MOST = 1e18
+"""Seconds, or bytes."""
 
 _NOTED = ("noisy", "throttled", "shared_device", "timer_floor")
 
@@ -81,6 +85,11 @@ def families(records: Iterable[Record]) -> tuple[Family, ...]:
     for record in records:
         if record.collective == NAME:  # of several sizes at once
             continue
+        if max(record.time_p50_s or 0, record.size_bytes or 0) > _MOST:
+            raise UsageError(
+                f"{record.run_id}: {record.case_id}: got {record.time_p50_s} s for {record.size_bytes} B, which "
+                "nothing has measured, expected results as collbench wrote them; take them from the run folder again"
+            )
         if record.status != "ok" or not record.ranks or min(record.time_p50_s or 0, record.size_bytes or 0) <= 0:
             continue
         kind, place = _where(record)

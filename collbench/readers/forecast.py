@@ -202,7 +202,7 @@ def _over_sizes(its: Fit, size: int) -> _Part:
     if octaves > 0:
         least = float(times[-1]) - (launches or 0.0)  # a larger size takes no less
         marks, slower = _caches(curve, octaves)
-        return _Part(value, launches, _ahead_error(its, octaves), marks, least, slower)
+        return _Part(value, launches, _ahead_error(its, octaves), marks, least, slower=slower)
     held_out = its.carried
     if held_out is None:
         return _Part(value, launches, None, ("too few sizes to say how far off it may be",))
@@ -214,8 +214,9 @@ def _over_sizes(its: Fit, size: int) -> _Part:
     if below <= 0:
         return _Part(value, launches, wide)
     # A smaller size takes no longer, and is carried no faster but for caches.
-    most = float(times[0]) + (launches or 0.0)
-    least = float(times[0]) - (launches or 0.0) - math.log(2.0**below * min(2.0**below, _SLOWER_THAN_CACHE))
+    end = _launch_error(its, curve.sizes[:1]) or 0.0
+    most = float(times[0]) + end
+    least = float(times[0]) - end - math.log(2.0**below * min(2.0**below, _SLOWER_THAN_CACHE))
     return _Part(value, launches, wide * (1 + below), least=least, most=most)
 
 

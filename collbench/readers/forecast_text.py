@@ -19,7 +19,14 @@ from collbench.units import about, format_duration, format_rate, format_size
 
 FORMATS = ("text", "json", "csv")
 _SHOWN_LAWS = 4
-_NAMED = {"buffers": "{} sets of buffers", "root": "root {}"}
+_NAMED = {
+    "buffers": "{} sets of buffers",
+    "root": "root {}",
+    "pages": "{} pages",
+    "buffer": "buffer {}",
+    "group": "group {}",
+    "topology": "topology {}",
+}
 """What a number is said with in a title."""
 
 Asked = Sequence[tuple[Fitted, Forecast]]
