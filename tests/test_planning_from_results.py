@@ -94,10 +94,10 @@ def test_what_was_not_measured_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_times_of_several_settings_are_not_mixed(
-    name: str, values: tuple[str, str], more: dict[str, object], tmp_path: Path
+    name: str, values: tuple[str, str], more: dict[str, Any], tmp_path: Path
 ) -> None:
     pytest.importorskip("scipy")
-    rows = [row for value in values for row in series("all_reduce", 1e9, **{name: value}, **more)]
+    rows = [row for value in values for row in series("all_reduce", 1e9, **({name: value} | more))]
     fabric = fabric_of([written(tmp_path / "run", rows)])
     first, second = sorted(values)
     said = f"forecast: all_reduce: {name}: got times of {first} and of {second}, expected those of one alone"
@@ -107,7 +107,7 @@ def test_times_of_several_settings_are_not_mixed(
 
 def test_groups_at_once_may_have_ports_of_their_own(tmp_path: Path) -> None:
     pytest.importorskip("scipy")
-    more = {"topology": "rail", "hosts": 2, "ranks_per_host": 1}
+    more: dict[str, Any] = {"topology": "rail", "hosts": 2, "ranks_per_host": 1}
     ports = {"0": ("rdma:mlx5_0", 2e9), "1": ("rdma:mlx5_1", 1e9)}
     rows = [
         one
