@@ -202,7 +202,7 @@ def has_time_namespaces() -> bool:
 
 @pytest.mark.timeout(200)
 @pytest.mark.skipif(not has_time_namespaces(), reason="no time namespace to be had")
-@pytest.mark.parametrize("sync", ["library", "clock"])
+@pytest.mark.parametrize("sync", ["library", pytest.param("clock", marks=pytest.mark.long)])
 def test_clocks_that_differ_are_brought_together(sync: str, tmp_path: Path) -> None:
     """Rank 1 reads a clock that is five seconds ahead, and where the ranks meet by messages it is late besides."""
     path = scenario(tmp_path, budget="1 s", syncs=[sync])

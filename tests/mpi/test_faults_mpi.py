@@ -12,10 +12,17 @@ import launching
 from collbench.results import read
 
 QUICK = [fault for fault in faulting.FAULTS if fault.quick]
+SLOW = ("endless loop in prepare", "rank that is only slow")
 
 
 @pytest.mark.timeout(100)
-@pytest.mark.parametrize("fault", QUICK, ids=[fault.name.replace(" ", "_") for fault in QUICK])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, id=fault.name.replace(" ", "_"), marks=[pytest.mark.long] * (fault.name in SLOW))
+        for fault in QUICK
+    ],
+)
 def test_a_launch_accounts_for_a_fault(fault: faulting.Fault, tmp_path: Path) -> None:
     outcome = faulting.strike(fault, tmp_path, 2)
     assert faulting.unmet(fault, outcome) == [], outcome.err
