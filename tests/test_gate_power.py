@@ -51,7 +51,7 @@ def test_where_nothing_was_planted_the_gate_is_quiet_and_two_means_are_a_coin(fo
 def test_larger_slowdowns_are_caught_more_often(script: Any, found: Any) -> None:
     caught = [sum(found[share][0][band] for band in script.BANDS) for share in script.SHARES]
     assert caught == sorted(caught)
-    assert caught[-1] > caught[0] + TRIALS
+    assert caught[-1] > caught[0] + TRIALS / 2
 
 
 def test_no_launch_is_on_both_sides(script: Any) -> None:
