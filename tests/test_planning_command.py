@@ -197,3 +197,13 @@ def test_one_count_that_cannot_be_leaves_the_others(described: Path) -> None:
 def test_two_times_of_one_batch_are_refused(described: Path) -> None:
     with pytest.raises(UsageError, match="--compute: got two times of a batch of 32"):
         answers(PlanOptions(workload="resnet50", fabric=described, compute=("32=80ms", "32=90ms")))
+
+
+def test_memory_says_that_experts_are_not_divided(tmp_path: Path) -> None:
+    path = tmp_path / "experts.toml"
+    path.write_text(
+        'schema = 1\ntitle = "experts"\nsource = "none"\ndtype = "float16"\n[[group]]\ntensors = { weight = [8, 8] }\n'
+        '[[exchange]]\nparallel = "expert"\nranks = 4\ntimes = 2\nsize_per_sample = "1 KiB"\n'
+    )
+    (held, _), _ = answers(replace(MEMORY, workload=str(path)))
+    assert any("the experts are NOT divided here" in note and "each of 4 devices" in note for note in held.notes)

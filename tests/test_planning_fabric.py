@@ -161,7 +161,7 @@ def test_hosts_without_a_link(tmp_path: Path) -> None:
 
 
 WRONG = [
-    ('"200 GB/s"', '"200 GB"', "vm.bandwidth: got .*expected a rate with its unit; write e.g."),
+    ('"200 GB/s"', '"200 GB"', "vm.bandwidth: got .*expected a rate with its unit, such as links have; write e.g."),
     ('"200 Gbit/s"', "200", "nic.bandwidth: got 200, expected a rate"),
     ('"200 Gbit/s"', '"0 Gbit/s"', "nic.bandwidth: got .*expected a rate above 0"),
     ("uncertainty = 0.1", "uncertainty = 1", "nic.uncertainty: got 1, expected a number from 0, below 1"),

@@ -97,18 +97,12 @@ def one_of(*names: str) -> Leaf:
 
 def parse_rate(text: object) -> float:
     """Return the bytes per second of "230 GB/s" (bytes) or "200 Gbit/s" (bits, as links are named by)."""
-    if isinstance(text, str) and text.endswith("B/s"):
-        try:
-            rate = float(parse_size(text.removesuffix("/s")))
-        except ValueError:
-            remedy = 'write e.g. "25 GB/s" or "200 Gbit/s"'
-            raise ValueError(f"got {shown(text)}, expected a rate that links have; {remedy}") from None
-    else:
-        try:
-            rate = parse_link_rate(text)
-        except ValueError:
-            remedy = 'write e.g. "25 GB/s" or "200 Gbit/s"'
-            raise ValueError(f"got {shown(text)}, expected a rate with its unit; {remedy}") from None
+    in_bytes = text.removesuffix("/s") if isinstance(text, str) and text.endswith("B/s") else None
+    try:
+        rate = parse_link_rate(text) if in_bytes is None else float(parse_size(in_bytes))
+    except ValueError:
+        remedy = 'write e.g. "25 GB/s" or "200 Gbit/s"'
+        raise ValueError(f"got {shown(text)}, expected a rate with its unit, such as links have; {remedy}") from None
     if rate <= 0:
         raise ValueError(f"got {shown(text)}, expected a rate above 0; correct it")
     return rate
