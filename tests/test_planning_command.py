@@ -47,6 +47,16 @@ def test_text(described: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert all(line.startswith("# ") for line in lines[3:])
 
 
+def test_notes_of_a_csv_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    one = tables.Table("t", "title", [tables.Column("a", "a")], [{"a": 1}], ["first", "both"])
+    two = tables.Table("u", "title", [tables.Column("a", "a")], [{"a": 1}], ["both"])
+    tables.tell([one, two], "csv")
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("table,a\nt,1\n\ntable,a\nu,1\n", "note: first\nnote: both\n")
+    tables.tell([one], "json")
+    assert capsys.readouterr().err == ""
+
+
 def test_csv_and_json(described: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = PlanOptions("resnet50", described, devices=(1, 8), compute=("64=80ms",), form="csv")
     assert command(options) == 0

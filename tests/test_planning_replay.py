@@ -162,7 +162,9 @@ def test_buckets_back_to_back_are_forecast_from_operations_back_to_back() -> Non
     """Where they were measured; what computes between lets the ranks begin together again."""
     back_to_back = [reduced(size, 1.25, mode="throughput", placement="out_of_place") for size in SIZES]
     rows = [*MEASURED, *back_to_back]
-    assert only([*rows, replayed(BUCKETS, 1.25 * ALL_S)]).difference == pytest.approx(0.0)
+    found = only([*rows, replayed(BUCKETS, 1.25 * ALL_S)])
+    assert found.difference == pytest.approx(0.0)
+    assert "throughput, out_of_place, blocking" in tables.written([replay_check.table([found], 0.2)], "csv")
     assert only([*rows, replayed(COMPUTING, 0.04 + ALL_S)]).difference == pytest.approx(0.0)
     its = replayed(COMPUTING, 0.04 + 1.25 * ALL_S, mode="throughput")
     assert only([*rows, its]).difference == pytest.approx(0.0)

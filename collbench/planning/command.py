@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from collbench.errors import UsageError
-from collbench.output import deliver
 from collbench.planning import fabric as fabrics
 from collbench.planning import large, memory, plot, references, tables, workload
 from collbench.planning import memory_tables as needs
@@ -61,7 +60,7 @@ def command(options: PlanOptions, measured: Fabric | None = None) -> int:
                 "give --compute BATCH=TIME"
             )
         plot.draw(options.plot, drawn.title, drawn.samples, known)
-    deliver(tables.written(found, options.form))
+    tables.tell(found, options.form)
     return 0
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from collbench import replay
 from collbench.errors import CannotRun, CollbenchError, ExpectationFailed, UsageError
-from collbench.output import deliver
 from collbench.planning import pipeline, replay_cost, tables
 from collbench.planning.costs import BOUNDS, Cost, Range
 from collbench.planning.tables import Column, Table
@@ -45,6 +44,8 @@ class Check:
     waited: Range | None = None
     """What it took with calls that wait, and so without any overlap; None where that was not measured."""
     reason: str = ""
+    by: Record | None = None
+    """One of the rows of all_reduce that the forecast is made of."""
 
     @property
     def difference(self) -> float | None:
@@ -99,9 +100,10 @@ def _check(its: Sequence[Record], others: Sequence[Record], cost_of: CostOf) -> 
         found = [cost("all_reduce", size, row.ranks or 1) for size in replayed.sizes]
     except CollbenchError as error:
         return Check(row, replayed, len(its), measured, None, reason=str(error))
+    by = next(iter(replay_cost.chosen(others, row)), None)
     exposed = Range(*(replayed.compute_s + sum(one.of(bound) for one in found) for bound in BOUNDS))
     if row.call != "nonblocking":
-        return Check(row, replayed, len(its), measured, exposed, exposed)
+        return Check(row, replayed, len(its), measured, exposed, exposed, by=by)
     ends = [
         pipeline.reduced(
             replayed.compute_s,
@@ -110,7 +112,7 @@ def _check(its: Sequence[Record], others: Sequence[Record], cost_of: CostOf) -> 
         )
         for bound in BOUNDS
     ]
-    return Check(row, replayed, len(its), measured, Range(*ends), exposed)
+    return Check(row, replayed, len(its), measured, Range(*ends), exposed, by=by)
 
 
 def _measured(rows: Sequence[Record]) -> Range:
@@ -136,7 +138,7 @@ def command(runs: Sequence[Path], results: Sequence[Path], within: float, extrap
             f"{', '.join(map(str, runs))}: got no replay that ran, expected the results of a scenario with kind = "
             f'"replay"{why}; run one, such as collbench launch replay'
         )
-    deliver(tables.written([table(found, within, others)], form))
+    tables.tell([table(found, within, others)], form)
     right = all(one.holds(within) for one in found) and all(row.status == "skipped" for row in others)
     return 0 if right else ExpectationFailed.exit_code
 
@@ -155,6 +157,7 @@ def table(found: Sequence[Check], within: float, others: Sequence[Record] = ()) 
         Column("hosts", "hosts"),
         Column("call", "call"),
         Column("mode", "mode"),
+        Column("by", "by all_reduce"),
         Column("compute_s", "compute", tables.duration),
         Column("launches", "launches"),
         *tables.ranged("forecast", "s", "forecast", tables.duration),
@@ -164,7 +167,8 @@ def table(found: Sequence[Check], within: float, others: Sequence[Record] = ()) 
         Column("verdict", "verdict"),
     ]
     notes = [
-        "forecast: the computation, and the cost of each bucket by rows of all_reduce; blocking: one after the other; "
+        "forecast: the computation, and the cost of each bucket by rows of all_reduce (by all_reduce: their mode, "
+        "placement and call, the nearest to the replay's that were measured); blocking: one after the other; "
         "nonblocking: the buckets beside the computation, one after the other",
         "difference: measured over forecast, less one; holds: measured lies in the forecast's interval, or within "
         f"{within:.0%} of it",
@@ -195,6 +199,7 @@ def _row(one: Check, within: float) -> dict[str, Any]:
         "bucketing": one.replayed.bucketing,
         "buckets": len(one.replayed.sizes),
         "size_bytes": one.row.size_bytes,
+        "by": None if one.by is None else f"{one.by.mode}, {one.by.placement}, {one.by.call}",
         "compute_s": one.replayed.compute_s,
         "launches": one.launches,
         **tables.spread("forecast", "s", one.forecast),

@@ -27,19 +27,15 @@ def by_fit(extrapolate: bool = False) -> Callable[[Sequence[Record], Record], Co
     """
 
     def cost_of(rows: Sequence[Record], like: Record) -> Cost:
-        same = [row for row in rows if all(getattr(row, name) == getattr(like, name) for name in _SAME)]
-
         @cache
         def fit(collective: str) -> Fitted:
-            its = [row for row in same if row.collective == collective and row.status == "ok"]
+            its = chosen(rows, like, collective)
             if not its:
                 raise UsageError(
                     f"forecast: --replay: got no {collective} of {like.dtype} by {like.backend} on {like.ranks} ranks "
                     f"where {like.scenario} was replayed, expected some; measure them, as scenario replay does"
                 )
-            wanted = replace(like, mode=_mode(like))
-            nearest = max(its, key=lambda row: _alike(row, wanted))
-            return fitted(row for row in its if all(_alike(row, nearest)))[0]
+            return fitted(its)[0]
 
         @cache
         def cost(collective: str, size_bytes: int, ranks: int) -> Range:
@@ -51,6 +47,22 @@ def by_fit(extrapolate: bool = False) -> Callable[[Sequence[Record], Record], Co
         return cost
 
     return cost_of
+
+
+def chosen(rows: Sequence[Record], like: Record, collective: str = "all_reduce") -> list[Record]:
+    """Return the rows of a collective that were measured most like a replay; none where none fits it."""
+    its = [
+        row
+        for row in rows
+        if row.collective == collective
+        and row.status == "ok"
+        and all(getattr(row, name) == getattr(like, name) for name in _SAME)
+    ]
+    if not its:
+        return []
+    wanted = replace(like, mode=_mode(like))
+    nearest = max(its, key=lambda row: _alike(row, wanted))
+    return [row for row in its if all(_alike(row, nearest))]
 
 
 def _mode(like: Record) -> str | None:

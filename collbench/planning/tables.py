@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from collbench.output import complain, deliver
 from collbench.planning.costs import Range
 from collbench.units import about, format_duration, format_rate
 
@@ -85,6 +86,14 @@ def ranged(name: str, unit: str, title: str, text: Callable[[Any], str]) -> list
     ending = f"_{unit}" if unit else ""
     low, high = f"{name}_low{ending}", f"{name}_high{ending}"
     return [Column(f"{name}{ending}", title, text, (low, high)), Column(low, ""), Column(high, "")]
+
+
+def tell(tables: Sequence[Table], form: str) -> None:
+    """Print tables; notes of a CSV, which has no place for them, go to standard error."""
+    deliver(written(tables, form))
+    if form == "csv":
+        for note in dict.fromkeys(note for table in tables for note in table.notes):
+            complain(f"note: {note}")
 
 
 def written(tables: Sequence[Table], form: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.errors import UsageError
-from collbench.output import deliver
+from collbench.output import complain, deliver
 from collbench.readers.forecast import Fitted, Forecast, fitted, forecast
 from collbench.readers.forecast_text import as_csv, as_json, fits_text, forecasts_text
 from collbench.record import Record
@@ -43,6 +43,8 @@ def command(options: ForecastOptions) -> int:
         deliver(as_json(found, asked or [], notes))
     elif options.form == "csv":
         deliver(as_csv(found, asked))
+        for note in notes:  # a CSV has no place for them
+            complain(f"note: {note}")
     else:
         deliver(fits_text(found, notes) if asked is None else forecasts_text(asked, notes))
     return 0

@@ -5,7 +5,8 @@
 # the first free slot. The payload rate of RATE is RATE x 1448/1514 (TCP timestamps, Ethernet header; MTU 1500).
 #
 #   hosts.sh N RATE[,RATE...] CMD [ARG...]   e.g. hosts.sh 2 1gbit mpirun ...      (needs root, iproute2)
-#       Host i gets the i-th rate, the last one given from there on.
+#       Host i gets the i-th rate, the last one given from there on. CB_BURST_US: how many microseconds' worth of data the shaper
+#       lets pass at once after a pause (500; 64 KiB at least).
 #       In CMD's environment: CB_HOSTS (addresses, comma-separated), CB_AGENT (stands in for ssh in both launchers), CB_BRIDGE,
 #       and CB_MPICH and CB_OPENMPI: what the two libraries' mpirun needs, for one rank a host and unbound, e.g.
 #           hosts.sh 2 1gbit sh -c 'collbench launch bandwidth -n 2 --launcher-args "$CB_MPICH"'
@@ -39,7 +40,8 @@ ip link set "cbbr$k" up; ip addr add "10.78.$k.254/24" dev "cbbr$k"
 list=
 for i in $(seq "$n"); do
     rate=${rates[i - 1]:-${rates[-1]}}
-    burst=$(($(bits "$rate") / 16000)); [ $burst -ge 65536 ] || burst=65536   # half a millisecond: a larger one lets messages pass above the rate
+    # A larger one lets messages after a pause pass above the rate; a smaller one loses rate where busy cores look after the shaper late.
+    burst=$(($(bits "$rate") / 8 * ${CB_BURST_US:-500} / 1000000)); [ $burst -ge 65536 ] || burst=65536
     ip netns add "cb$k-$i"
     ip link add "cbv$k-$i" type veth peer name eth0 netns "cb$k-$i"
     ip link set "cbv$k-$i" master "cbbr$k" up
