@@ -61,6 +61,19 @@ def test_a_case_that_only_stays_while_others_get_faster_is_not_slower() -> None:
     assert "is not above 1.1" in one.said
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_case_that_stays_in_noise_while_others_get_faster_is_not_slower(seed: int) -> None:
+    """Beside its band it stands out for sure; that it is slower by itself the noise of the launches cannot say."""
+    sizes = [1 << shift for shift in range(20, 28)]
+    factors = dict.fromkeys(sizes[:-1], 0.6)
+    new = run(factors, 10, seed=seed + 50, sizes=sizes, noise=0.4)
+    found = compare(run(launches=10, seed=seed, sizes=sizes, noise=0.4), new, Rules(bands=("bandwidth",)))
+    one = decision(found, "any one case")
+    assert one.word == ("unclear" if "from its band, but" in one.said else "same")
+    assert f"{LAST * 16 >> 20} MiB: chance" in one.said
+    assert found.exit_code in (0, 6)
+
+
 def test_what_is_said_is_the_inequality_that_was_evaluated() -> None:
     found = compare(run(), run(1.3, seed=2))
     one = decision(found, "bandwidth")
@@ -92,6 +105,20 @@ def test_a_slowdown_below_the_floor_is_none() -> None:
     assert (found.word, found.exit_code) == ("same", 0)
     assert decision(found, "latency").said == "1.50 [1.50, 1.50]: 1.50 > 1.10 but +500 ns at 8 B <= 1 us"
     assert compare(base, new, Rules(floor_s=4e-7)).word == "slower"
+
+
+def test_a_band_passes_the_floor_by_a_case_that_got_slower() -> None:
+    """Not by what its ratio would be at the longest, which stayed."""
+    factors = dict.fromkeys([8, 64, 512, 1024], 1.6)
+    sizes = [*factors, 32 << 10]
+    base = [row(launch, size, 0.4e-6 if size in factors else 30e-6) for launch in range(6) for size in sizes]
+    new = [
+        dataclasses.replace(one, time_p50_s=(one.time_p50_s or 0) * factors.get(one.size_bytes or 0, 1)) for one in base
+    ]
+    found = compare(base, new)
+    assert (found.word, found.exit_code) == ("same", 0)
+    assert "but +240 ns at 8 B <= 1 us" in decision(found, "latency").said
+    assert compare(base, new, Rules(floor_s=2e-7)).exit_code == 5
 
 
 def test_what_can_at_most_be_below_the_floor_is_the_same_and_not_unclear() -> None:
@@ -150,6 +177,40 @@ def test_a_case_that_fails_in_one_launch_is_missing(status: str) -> None:
     found = compare(run(), new)
     assert found.exit_code == 5
     assert case(found, 8).said == f"NEW has not all of its times: launch 2: {status}: so it is"
+
+
+def test_a_case_without_a_row_in_one_launch_of_new_is_missing() -> None:
+    """A run that was cut short leaves out what it had not come to: that is no reason to be green."""
+    new = [one for one in run({1024: 3.0}, seed=2) if (one.launch, one.size_bytes) != (5, 1024)]
+    found = compare(run(), new)
+    assert (found.word, found.exit_code) == ("missing", 5)
+    assert case(found, 1024).said == "NEW has not all of its times: launch 5: no row of it"
+    assert compare(run(), [*new, *run(seed=3, sizes=[8], run_id="another")]).exit_code == 5
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_band_is_not_the_same_without_a_case_that_base_has_not_in_every_launch(lost: bool) -> None:
+    base = [
+        dataclasses.replace(one, status="failed", reason="it was", time_p50_s=None)
+        if (one.launch, one.size_bytes) == (2, 1024)
+        else one
+        for one in run()
+        if not lost or (one.launch, one.size_bytes) != (2, 1024)
+    ]
+    found = compare(base, run({1024: 2.0}, seed=2))
+    assert (found.word, found.exit_code) == ("unclear", 6)
+    why = "launch 2: no row of it" if lost else "launch 2: failed: it was"
+    assert (
+        f"but without all_reduce 1 KiB, of which BASE has not all times ({why}); finish"
+        in decision(found, "latency").said
+    )
+    assert compare(base, run(seed=2), Rules(cases=("c8",))).exit_code == 0
+
+
+@pytest.mark.parametrize("time_s", [5e-324, 1e300])
+def test_times_that_nothing_takes_are_refused(time_s: float) -> None:
+    with pytest.raises(UsageError, match=r"c8: launch 0: time_p50_s: got .*, expected 1e-12 to 1e\+09 seconds"):
+        compare(run(), [row(0, 8, time_s)])
 
 
 def test_a_case_that_was_skipped_on_both_sides_is_no_case() -> None:

@@ -72,6 +72,20 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Change:
+    """What became of a case of a band: its time in BASE, and NEW's over it, as the gate tells it."""
+
+    size: str
+    base_s: float
+    ratio: float
+
+    @property
+    def added_s(self) -> float:
+        """By how much it is longer, in seconds."""
+        return self.base_s * (self.ratio - 1)
+
+
+@dataclass(frozen=True)
 class Comparison:
     """The decisions that make the overall verdict, and all cases as where to look."""
 
@@ -154,18 +168,29 @@ def _case(one: Paired, level: float, rules: Rules) -> Verdict:
 
 
 def _band(band: str, gate: Sequence[Paired], level: float, rules: Rules) -> Verdict:
-    """Judge the geometric mean over a band's cases of each launch; cases that not every launch has are left out."""
+    """Judge the geometric mean over a band's cases of each launch; it is not `same` without one that BASE lacks."""
     whole = _whole(gate)
     verdict = Verdict(band, "unclear", "", band, notes=f"{len(whole)} of {len(gate)} cases")
     if not whole:
         return replace(verdict, said=_why_none(gate))
-    longest, its_base, _ = max(whole, key=lambda sides: statistics.median(sides[1].times.values()))
     base, new = (
         [_mean(of_launch) for of_launch in zip(*(_in_order(sides[at].times) for _, *sides in whole), strict=True)]
         for at in (0, 1)
     )
-    at = (format_size(longest.row.size_bytes or 0), statistics.median(its_base.times.values()))
-    return _judged(base, new, level, rules, verdict, at)
+    verdict = _judged(base, new, level, rules, verdict, [_change(*its) for its in whole])
+    without = [one for one in gate if one.new and not one.new.failed and one not in [its for its, *_ in whole]]
+    if without and verdict.word in ("same", "faster"):
+        why = without[0].base.failed if without[0].base else ""
+        said = f"{verdict.said}, but without {without[0].label}, of which BASE has not all times"
+        said += f" ({why})" if why else ""
+        said += f" and {len(without) - 1} more" if without[1:] else ""
+        return replace(verdict, word="unclear", said=f"{said}; finish BASE with --resume, or name --case")
+    return verdict
+
+
+def _change(one: Paired, base: Side, new: Side) -> Change:
+    times = list(base.times.values()), list(new.times.values())
+    return Change(format_size(one.row.size_bytes or 0), statistics.median(times[0]), ratio(*times, CASE_LEVEL).middle)
 
 
 def _one_case(gate: Sequence[Paired], level: float, rules: Rules) -> Verdict:
@@ -178,17 +203,21 @@ def _one_case(gate: Sequence[Paired], level: float, rules: Rules) -> Verdict:
     verdict = replace(verdict, launches=(len(base), len(new)))
     if (reached := least(len(base), len(new))) > level:
         return replace(verdict, said=_too_few(len(base), len(new), reached, level))
-    chances = adjusted(
-        *_beside(np.log(base), np.log(new), [one.band for one, *_ in whole]), math.log1p(rules.threshold)
-    )
+    logs, allowed, of_bands = (np.log(base), np.log(new)), math.log1p(rules.threshold), [one.band for one, *_ in whole]
+    beside = adjusted(*_beside(*logs, of_bands), allowed)
+    # Where others got faster, one that did not stands out too; so it must be slower by itself as well.
+    taken = np.array([of_bands.count(band) >= _LEAST_FOR_COMMON for band in of_bands])
+    chances = np.where(taken, np.maximum(beside, adjusted(*logs, allowed)), beside)
     ratios = np.median(new, axis=0) / np.median(base, axis=0)
     added = np.median(base, axis=0) * (ratios - 1)
     limit, floor = 1 + rules.threshold, format_duration(rules.floor_s)
-    order = sorted(range(len(whole)), key=lambda at: (chances[at], -ratios[at]))
-    slow = [at for at in order if chances[at] <= level and ratios[at] > limit and added[at] > rules.floor_s]
-    at = (slow or order)[0]
-    label, sign = whole[at][0].label, "<=" if chances[at] <= level else ">"
-    said = f"{label}: chance {chances[at]:.3g} {sign} {level:.3g} that any would stand out so"
+    order = sorted(range(len(whole)), key=lambda at: (chances[at], beside[at], -ratios[at]))
+    large = [at for at in order if ratios[at] > limit and added[at] > rules.floor_s]
+    slow = [at for at in large if chances[at] <= level]
+    apart = [at for at in large if beside[at] <= level]
+    at = (slow or apart or order)[0]
+    label, sign = whole[at][0].label, "<=" if beside[at] <= level else ">"
+    said = f"{label}: chance {beside[at]:.3g} {sign} {level:.3g} that any would stand out so"
     its, more = float(ratios[at]), [whole[other][0].label for other in slow[1:]]
     if slow:
         over = _inequality(its, ">", limit)
@@ -196,11 +225,13 @@ def _one_case(gate: Sequence[Paired], level: float, rules: Rules) -> Verdict:
         said += "".join(f"; also {one}" for one in more[:_SHOWN]) + (
             f"; and {len(more) - _SHOWN} more" if more[_SHOWN:] else ""
         )
+    elif apart:
+        said += f" from its band, but {chances[at]:.3g} > {level:.3g} that any would be {_percent(its)} by itself"
     elif sign == "<=":
         said += f", but {its:.2f} is not above {limit:.4g} or {format_duration(float(added[at]))} not above {floor}"
     return replace(
         verdict,
-        word="slower" if slow else "same",
+        word="slower" if slow else "unclear" if apart else "same",
         said=said,
         ratio=float(ratios[at]),
         base_s=float(np.median(base[:, at])),
@@ -247,12 +278,13 @@ def _judged(
     level: float,
     rules: Rules,
     verdict: Verdict,
-    at: tuple[str, float] | None = None,
+    of: Sequence[Change] = (),
 ) -> Verdict:
-    """Decide by the interval; `at` is the size and the time that a band's ratio is told in seconds of."""
+    """Decide by the interval; `of` are the cases of a band, whose ratio is told in seconds of one of them."""
     found = ratio(base, new, level)
-    where, base_s = at or ("", statistics.median(base))
-    word, said = _decided(found.middle, found.low, found.high, base_s, rules, f" at {where}" if where else "")
+    at = _told_of(of, found.middle, rules) if of else Change("", statistics.median(base), found.middle)
+    longest = max((one.base_s for one in of), default=at.base_s)
+    word, said = _decided(found.middle, found.low, found.high, at, longest, rules)
     if found.low is None:
         said = _without_interval(base, new, found.middle, level, rules)
     return replace(
@@ -264,34 +296,45 @@ def _judged(
         ratio=found.middle,
         low=found.low,
         high=found.high,
-        base_s=base_s,
-        new_s=base_s * found.middle,
-        added_s=base_s * (found.middle - 1),
+        base_s=at.base_s,
+        new_s=at.base_s * at.ratio,
+        added_s=at.added_s,
     )
 
 
+def _told_of(cases: Sequence[Change], middle: float, rules: Rules) -> Change:
+    """The case that changed the most, in seconds and the way its band did: of those beyond the threshold if any is."""
+    sign = 1 if middle >= 1 else -1
+    beyond = [one for one in cases if sign * math.log(one.ratio) > math.log1p(rules.threshold)]
+    return max(beyond or cases, key=lambda one: sign * one.added_s)
+
+
 def _decided(
-    middle: float, low: float | None, high: float | None, base_s: float, rules: Rules, where: str
+    middle: float, low: float | None, high: float | None, at: Change, longest: float, rules: Rules
 ) -> tuple[str, str]:
     """Return the word and the inequality that was evaluated."""
     if low is None or high is None:
         return "unclear", ""
     limit, inverse = 1 + rules.threshold, 1 / (1 + rules.threshold)
     shown = f"{middle:.2f} [{_number(low)}, {_number(high)}]"
-    added, most, floor = base_s * (middle - 1), base_s * (high - 1), format_duration(rules.floor_s)
+    where, floor, most = f" at {at.size}" if at.size else "", format_duration(rules.floor_s), longest * (high - 1)
     if low > limit:
         over = _inequality(low, ">", limit)
-        if added > rules.floor_s:
-            return "slower", f"{shown}: {over} and +{format_duration(added)}{where} > {floor} ({_percent(middle)})"
-        return "same", f"{shown}: {over} but +{format_duration(added)}{where} <= {floor}"
-    if high < inverse and -added > rules.floor_s:
+        if at.added_s > rules.floor_s:
+            return "slower", f"{shown}: {over} and +{format_duration(at.added_s)}{where} > {floor} ({_percent(middle)})"
+        return "same", f"{shown}: {over} but {_signed(at.added_s)}{where} <= {floor}"
+    if high < inverse and -at.added_s > rules.floor_s:
         under = _inequality(high, "<", inverse)
-        return "faster", f"{shown}: {under} and {format_duration(added)}{where} < -{floor} ({_percent(middle)})"
+        return "faster", f"{shown}: {under} and {format_duration(at.added_s)}{where} < -{floor} ({_percent(middle)})"
     if high <= limit:
         return "same", f"{shown}: {_inequality(high, '<=', limit)}"
     if most <= rules.floor_s:
-        return "same", f"{shown}: at most +{format_duration(most)}{where} <= {floor}"
+        return "same", f"{shown}: at most +{format_duration(most)}{' at its longest' if where else ''} <= {floor}"
     return "unclear", f"{shown}: {_inequality(low, '<=', limit)} < {_apart(high, limit)[0]}"
+
+
+def _signed(time_s: float) -> str:
+    return f"{'+' if time_s >= 0 else ''}{format_duration(time_s)}"
 
 
 def _too_few(base: int, new: int, reached: float, level: float) -> str:

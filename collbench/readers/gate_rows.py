@@ -12,6 +12,8 @@ LATENCY_BELOW = 64 << 10
 """Bytes: below, start-up costs and not bandwidth make the time."""
 BANDWIDTH_FROM = 4 << 20
 """Bytes: from here on the data no longer fit into the caches of a core, and a link is in its steady state."""
+SHORTEST_S, LONGEST_S = 1e-12, 1e9
+"""Seconds: times beyond these are no times of a collective, and their ratios no numbers."""
 BANDS = ("latency", "middle", "bandwidth")
 
 AXES = (
@@ -33,12 +35,16 @@ class Side:
 
     times: Mapping[Launch, float]
     rows: tuple[Record, ...]
+    absent: tuple[Launch, ...] = ()
+    """Launches of its runs that have rows, but none of this case."""
 
     @property
     def failed(self) -> str:
-        """What its rows that gave no time say; empty where every one of them gave one."""
+        """What its rows that gave no time say, or that one is not there; empty where every launch gave a time."""
         bad = [row for row in self.rows if _time(row) is None]
-        return "" if not bad else f"launch {bad[0].launch}: {bad[0].status}{f': {r}' if (r := bad[0].reason) else ''}"
+        if bad:
+            return f"launch {bad[0].launch}: {bad[0].status}{f': {r}' if (r := bad[0].reason) else ''}"
+        return f"launch {self.absent[0][1]}: no row of it" if self.absent else ""
 
     @property
     def oversubscribed(self) -> bool:
@@ -114,7 +120,9 @@ def matching(paired: Iterable[Paired], patterns: Sequence[str]) -> list[Paired]:
 
 def _sides(rows: Iterable[Record], ignored: set[str], which: str) -> dict[Name, Side]:
     kept: dict[Name, dict[Launch, Record]] = {}
+    every: dict[tuple[object, ...], dict[Launch, None]] = {}
     for row in rows:
+        every.setdefault(_run(row), {})[(row.run_id or "", row.launch)] = None
         if row.status == "skipped":
             continue
         name = _name(row, ignored)
@@ -127,9 +135,18 @@ def _sides(rows: Iterable[Record], ignored: set[str], which: str) -> dict[Name, 
             )
         its[launch] = row
     return {
-        name: Side({launch: time for launch, row in its.items() if (time := _time(row))}, tuple(its.values()))
+        name: Side(
+            {launch: time for launch, row in its.items() if (time := _time(row))},
+            tuple(its.values()),
+            tuple(one for run in dict.fromkeys(map(_run, its.values())) for one in every[run] if one not in its),
+        )
         for name, its in kept.items()
     }
+
+
+def _run(row: Record) -> tuple[object, ...]:
+    """What has launches of its own: a variant of a run."""
+    return (row.run_id, row.variant)
 
 
 def _name(row: Record, ignored: set[str]) -> Name:
@@ -140,7 +157,14 @@ def _name(row: Record, ignored: set[str]) -> Name:
 
 def _time(row: Record) -> float | None:
     """Its median in seconds; None where it has none, or one of 0, which no ratio can be made of."""
-    return row.time_p50_s if row.status == "ok" and row.time_p50_s and row.time_p50_s > 0 else None
+    if row.status != "ok" or not row.time_p50_s or row.time_p50_s < 0:
+        return None
+    if not SHORTEST_S <= row.time_p50_s <= LONGEST_S:
+        raise UsageError(
+            f"compare: {row.case_id}: launch {row.launch}: time_p50_s: got {row.time_p50_s:g}, expected "
+            f"{SHORTEST_S:g} to {LONGEST_S:g} seconds; such a time was not measured, so leave the row out"
+        )
+    return row.time_p50_s
 
 
 def _size(row: Record) -> int:
