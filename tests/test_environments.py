@@ -92,6 +92,21 @@ def test_other_facts_are_told(path: str, value: Any) -> None:
 
 def test_settings_that_name_a_place_are_no_difference() -> None:
     assert differences(pair(run(), run()), ENVIRONMENT, changed("environment/COLLBENCH_LAUNCHED", "bb")) == []
+    assert differences(pair(run(), run()), ENVIRONMENT, changed("environment/OMPI_MCA_cpu_type", "zen")) == []
+
+
+@pytest.mark.parametrize(("library", "refused"), [("MPICH Version: 5.0.2", False), ("Open MPI v5.0.12", True)])
+def test_what_another_make_of_mpi_does_not_read_is_part_of_the_library(library: str, refused: bool) -> None:
+    environment = changed("environment/OMPI_MCA_coll_tuned_use_dynamic_rules", "1")
+    found = differences(pair(run(), run(library=library)), environment, ENVIRONMENT)
+    if refused:
+        with pytest.raises(UsageError, match="`--across settings`"):
+            check(found, ("library",))
+    else:
+        assert len(check(found, ("library",))) == 2
+    other = differences(pair(run(), run(library=library)), changed("environment/UCX_TLS", "tcp"), ENVIRONMENT)
+    with pytest.raises(UsageError, match="`--across settings`"):
+        check(other, ("library",))
 
 
 def test_what_is_not_known_differs_from_nothing() -> None:

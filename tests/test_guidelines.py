@@ -75,11 +75,22 @@ def test_a_run_of_sizes_is_one_finding_that_says_between_which() -> None:
     assert one.said == "1.50 [1.50, 1.50]: 1.5 > 1.1 and +11.1 us > 1 us, sign test over 6 launches at 16 KiB"
 
 
-def test_a_smaller_message_that_is_slower_points_at_the_switch() -> None:
-    found = broken(rows({("broadcast", 8): 1.5, ("broadcast", 1 << 10): 1.6}, names=("broadcast",)))
-    wheres = [one.where for one in found]
-    assert "broadcast 1 KiB against 16 KiB: look between 1 KiB and 16 KiB" in wheres
-    assert {one.guideline for one in found} == {"a smaller message is not slower"}
+@pytest.mark.parametrize(
+    ("slow", "where", "against"),
+    [
+        ({8: 1.5, 1 << 10: 1.6}, "broadcast from 8 B to 1 KiB, not at 16 KiB", "16 KiB at 1 KiB"),
+        ({1 << 10: 1.6}, "broadcast at 1 KiB, not at 8 B and 16 KiB", "16 KiB"),
+        ({1 << 14: 9.0}, "broadcast at 16 KiB, not at 1 KiB and 256 KiB", "256 KiB"),
+        ({1 << 18: 9.0}, "broadcast at 256 KiB, not at 16 KiB", "1 MiB"),
+    ],
+)
+def test_a_smaller_message_that_is_slower_points_at_the_switch(
+    slow: dict[int, float], where: str, against: str
+) -> None:
+    """At the sizes that are slow, however many larger ones they are slower than."""
+    (one,) = broken(rows({("broadcast", size): factor for size, factor in slow.items()}, names=("broadcast",)))
+    assert (one.guideline, one.where) == ("a smaller message is not slower", where)
+    assert one.said.endswith(f"against {against}")
 
 
 def test_fewer_ranks_that_are_slower_are_broken() -> None:

