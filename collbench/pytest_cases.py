@@ -129,7 +129,7 @@ class CaseItem(pytest.Function):
     """One case of a scenario."""
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        return self.path, None, self.name
+        return self.path, 0, self.name  # pytest reports no skip without a line
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, CollbenchError):

@@ -59,9 +59,12 @@ def _seconds(text: str) -> float:
     from collbench.units import parse_duration
 
     try:
-        return parse_duration(text)
+        found = parse_duration(text)
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from None
+    if found <= 0:
+        raise ArgumentTypeError(f'got "{text}", expected more than 0 s')
+    return found
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -142,9 +145,9 @@ class CollectiveBenchmark:
         __tracebackhide__ = True
         from collbench.errors import CannotRun, UsageError
 
+        if self._used:
+            raise UsageError(f"{_FIXTURE}: got a second case in one test, expected one; write another test for it")
         try:
-            if self._used:
-                raise UsageError(f"{_FIXTURE}: got a second case in one test, expected one; write another test for it")
             if case is not None and axes:
                 raise UsageError(f"{_FIXTURE}: got a case and axes, expected one of them; put the axes into the case")
             self._used = True

@@ -18,6 +18,8 @@ from collbench.watchdog import Watchdog
 from collbench.world import World
 
 CASE, EXIT = "case", "exit"
+_PASSED_STRICTLY = "[XPASS(strict)]"
+"""How pytest's report begins where a test that should have failed did not."""
 
 
 class LeftBehind(Agreed):
@@ -48,8 +50,15 @@ class Verdict:
 
     @property
     def weight(self) -> int:
-        """What counts among several ranks: a failure, then a skip, then a rank that was left alone."""
-        return {"passed": 0, "skipped": 2, "failed": 3}[self.outcome] if not self.echo else 1
+        """What counts among several ranks: a failure, then a skip, then a rank that was left alone.
+
+        A failure that was expected is a skip to pytest, and counts more than that another rank did pass.
+        """
+        if self.echo:
+            return 1
+        if self.outcome == "failed" and self.text.startswith(_PASSED_STRICTLY):
+            return 2
+        return {"passed": 0, "skipped": 3, "failed": 4}[self.outcome]
 
 
 class Ranks:

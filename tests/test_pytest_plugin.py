@@ -102,6 +102,10 @@ def test_the_gravest_verdict_counts_and_an_echo_does_not() -> None:
     assert agreed(0, [echo, skipped]) == 1
     assert agreed(0, [passed, echo]) == 1
     assert agreed(0, [echo, passed]) == 0
+    expected, not_failed = Verdict("skipped", "so it fails", "known"), Verdict("failed", "[XPASS(strict)] known")
+    assert agreed(0, [not_failed, expected]) == 1
+    assert agreed(0, [not_failed, failed]) == 1
+    assert agreed(0, [not_failed, passed]) == 0
 
 
 def test_the_options_that_silence_other_ranks_are_those_of_pytest_and_its_benchmarks(
@@ -139,9 +143,27 @@ def test_without_mpirun_one_rank_runs_over_the_loopback(tmp_path: Path) -> None:
     assert "no mpirun has started pytest" in done.out
     done = alone(tmp_path, "test_mine.py", "-W", "error").expect(0)
     assert "1 passed, 1 skipped" in done.out
+    assert (
+        "6 skipped"
+        in alone(tmp_path, "test_mine.py", "--collbench=g.toml", "--benchmark-skip", "-W", "error").expect(0).out
+    )
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__", ".pytest_cache", ".benchmarks"} == {
         "g.toml", "test_mine.py", "run"
     }  # fmt: skip
+
+
+def test_a_second_case_in_one_test_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    pytest.importorskip("pytest_benchmark")
+    case = "    collective_benchmark(collective='all_gather', size='1 KiB')\n"
+    (tmp_path / "test_mine.py").write_text(f"def test_mine(collective_benchmark):\n{case}{case}")
+    done = alone(tmp_path, "test_mine.py", "-W", "error").expect(1)
+    assert "UsageError: collective_benchmark: got a second case in one test, expected one; write another" in done.out
+
+
+def test_a_timeout_of_nothing_is_refused(tmp_path: Path) -> None:
+    assert '--collbench-timeout: got "0 s", expected more than 0 s' in (
+        alone(tmp_path, "--collbench=", "--collbench-timeout", "0 s").expect(4).err
+    )
 
 
 def test_without_pytest_benchmark_the_fixture_says_what_to_install(tmp_path: Path) -> None:
