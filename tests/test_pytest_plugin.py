@@ -143,12 +143,10 @@ def test_without_mpirun_one_rank_runs_over_the_loopback(tmp_path: Path) -> None:
     assert "no mpirun has started pytest" in done.out
     done = alone(tmp_path, "test_mine.py", "-W", "error").expect(0)
     assert "1 passed, 1 skipped" in done.out
-    assert (
-        "6 skipped"
-        in alone(tmp_path, "test_mine.py", "--collbench=g.toml", "--benchmark-skip", "-W", "error").expect(0).out
-    )
+    words = ("test_mine.py", "--collbench=g.toml", "--collbench-output=skipped", "--benchmark-skip", "-W", "error")
+    assert "6 skipped" in alone(tmp_path, *words).expect(0).out
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__", ".pytest_cache", ".benchmarks"} == {
-        "g.toml", "test_mine.py", "run"
+        "g.toml", "test_mine.py", "run", "skipped"
     }  # fmt: skip
 
 
