@@ -68,10 +68,14 @@ def named(cases: Sequence[Case], backend: str) -> tuple[tuple[str, Case], ...]:
     )
 
 
-def case_of(axes: Mapping[str, Any], *, ranks: int, backend: str, measure: Measure) -> Case:
+def case_of(axes: object, *, ranks: int, backend: str, measure: Measure) -> Case:
     """Return the case that a test means by axes such as collective="all_reduce", size="64 KiB"; else a UsageError."""
     from collbench.scenario_model import build
 
+    if not isinstance(axes, Mapping):
+        raise UsageError(
+            f'{FIXTURE}: got {axes!r}, expected the axes of a case; write e.g. collective="all_reduce", size="64 KiB"'
+        )
     known = (*_AXES, "size", "mode")
     for axis in axes:
         if axis not in known:

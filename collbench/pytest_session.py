@@ -79,10 +79,11 @@ class Session:
 
     def measure(self, test: str, axes: Any) -> Measured:
         """Measure a case on all ranks, for a test that is under way on all of them."""
-        measure = self._bench.scenario.measure
-        case = (
-            case_of(axes, ranks=self.size, backend=self._backend, measure=measure) if isinstance(axes, dict) else axes
-        )
+        from collbench.plan import Case
+
+        case = axes
+        if not isinstance(axes, Case):
+            case = case_of(axes, ranks=self.size, backend=self._backend, measure=self._bench.scenario.measure)
         self._ranks.at_case(test, case.case_id)
         if not self._open:
             self.open()

@@ -118,6 +118,8 @@ def test_what_only_some_launches_have_is_told() -> None:
     new = [*run()[:6], *run(page_bytes=2 << 20)[6:]]
     (found,) = differences(pair(base, new), None, None)
     assert (found.name, found.matters) == ("page_bytes", False)
+    (found,) = differences(pair(base, [*run()[:6], *run(library="MPICH")[6:]]), None, None)
+    assert (found.name, found.matters) == ("library", True)
 
 
 def test_all_that_differs_is_said_at_once() -> None:

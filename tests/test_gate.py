@@ -58,7 +58,7 @@ def test_a_case_that_only_stays_while_others_get_faster_is_not_slower() -> None:
     found = compare(run(sizes=sizes), run(factors, seed=2, sizes=sizes), Rules(floor_s=0.0))
     one = decision(found, "any one case")
     assert one.word == "same"
-    assert "is not above 1.1" in one.said
+    assert "would stand out so, but 1.05 <= 1.10" in one.said
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -205,6 +205,39 @@ def test_a_band_is_not_the_same_without_a_case_that_base_has_not_in_every_launch
         in decision(found, "latency").said
     )
     assert compare(base, run(seed=2), Rules(cases=("c8",))).exit_code == 0
+
+
+def test_a_case_that_new_skips_in_one_launch_is_missing() -> None:
+    new = [
+        row(one.launch, 1024, None, status="skipped", reason="no memory")
+        if (one.launch, one.size_bytes) == (2, 1024)
+        else one
+        for one in run({1024: 2.0}, seed=2)
+    ]
+    found = compare(run(), new)
+    assert (case(found, 1024).word, found.exit_code) == ("missing", 5)
+    assert case(found, 1024).said.endswith("launch 2: skipped: no memory")
+
+
+@pytest.mark.parametrize("time_s", [0.0, None])
+def test_a_row_without_a_time_says_so(time_s: float | None) -> None:
+    new = [row(2, 8, time_s) if (one.launch, one.size_bytes) == (2, 8) else one for one in run(seed=2)]
+    assert case(compare(run(), new), 8).said.endswith(f"launch 2: time_p50_s is {time_s}")
+
+
+def test_one_launch_has_one_row_of_a_case() -> None:
+    with pytest.raises(UsageError, match="NEW: got two rows of c8 world in launch 0 of run, expected one"):
+        compare(run(), [*run(), row(0, 8, 5.0)])
+    assert compare(run(), [*run(), run()[0]]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("added_s", "said"), [(1.004e-6, "+1.004 us at 8 B > 1 us"), (0.9996e-6, "+0.9996 us at 8 B <= 1 us")]
+)
+def test_durations_that_round_to_the_floor_are_written_out(added_s: float, said: str) -> None:
+    base = [row(launch, 8, 2e-6) for launch in range(6)]
+    new = [row(launch, 8, 2e-6 + added_s) for launch in range(6)]
+    assert said in decision(compare(base, new), "latency").said
 
 
 @pytest.mark.parametrize("time_s", [5e-324, 1e300])

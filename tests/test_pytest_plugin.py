@@ -72,6 +72,8 @@ def test_a_test_names_a_case_by_its_axes() -> None:
     ("axes", "says"),
     [
         ({"size": "8 B"}, "collective_benchmark: collective: got nothing"),
+        ("all_reduce", "collective_benchmark: got 'all_reduce', expected the axes of a case; write e.g. collective="),
+        (["all_reduce"], "collective_benchmark: got ['all_reduce'], expected the axes of a case"),
         ({"collective": "all_reduce", "sise": "8 B"}, "got axis 'sise', expected one of backend, collective"),
         ({"collective": "all_reduce", "size": "8 Bits"}, '"8 Bits"'),
         ({"collective": "all_reduce"}, "expected sizes for all_reduce"),
@@ -79,7 +81,7 @@ def test_a_test_names_a_case_by_its_axes() -> None:
         ({"collective": "reduce", "size": "8 B", "root": "all"}, "got 2 cases, expected one"),
     ],
 )
-def test_a_case_that_is_none_says_why(axes: dict[str, str], says: str) -> None:
+def test_a_case_that_is_none_says_why(axes: object, says: str) -> None:
     with pytest.raises(UsageError) as caught:
         case_of(axes, ranks=2, backend="mpi", measure=Measure())
     assert says in str(caught.value)

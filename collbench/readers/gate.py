@@ -16,10 +16,11 @@ import numpy as np
 
 from collbench.errors import Ambiguous, ExpectationFailed, UsageError
 from collbench.readers.gate_rows import BANDS, Launch, Paired, Side, matching, pair
+from collbench.readers.inequalities import apart, durations, inequality, number, percent
 from collbench.readers.shift import launches_needed, least_level, ratio
 from collbench.readers.standing_out import Floats, adjusted, least
 from collbench.record import Record
-from collbench.units import format_duration, format_size
+from collbench.units import format_size
 
 FALSE_ALARMS = 0.05
 """Chance that at least one decision of a comparison is a false `slower`; each of n decisions has a n-th of it."""
@@ -210,28 +211,30 @@ def _one_case(gate: Sequence[Paired], level: float, rules: Rules) -> Verdict:
     chances = np.where(taken, np.maximum(beside, adjusted(*logs, allowed)), beside)
     ratios = np.median(new, axis=0) / np.median(base, axis=0)
     added = np.median(base, axis=0) * (ratios - 1)
-    limit, floor = 1 + rules.threshold, format_duration(rules.floor_s)
+    limit = 1 + rules.threshold
     order = sorted(range(len(whole)), key=lambda at: (chances[at], beside[at], -ratios[at]))
     large = [at for at in order if ratios[at] > limit and added[at] > rules.floor_s]
     slow = [at for at in large if chances[at] <= level]
-    apart = [at for at in large if beside[at] <= level]
-    at = (slow or apart or order)[0]
+    aside = [at for at in large if beside[at] <= level]
+    at = (slow or aside or order)[0]
     label, sign = whole[at][0].label, "<=" if beside[at] <= level else ">"
     said = f"{label}: chance {beside[at]:.3g} {sign} {level:.3g} that any would stand out so"
     its, more = float(ratios[at]), [whole[other][0].label for other in slow[1:]]
+    added_s, floor = durations(float(added[at]), rules.floor_s)
     if slow:
-        over = _inequality(its, ">", limit)
-        said += f", {over} and +{format_duration(float(added[at]))} > {floor} ({_percent(its)})"
+        over = inequality(its, ">", limit)
+        said += f", {over} and {added_s} > {floor} ({percent(its)})"
         said += "".join(f"; also {one}" for one in more[:_SHOWN]) + (
             f"; and {len(more) - _SHOWN} more" if more[_SHOWN:] else ""
         )
-    elif apart:
-        said += f" from its band, but {chances[at]:.3g} > {level:.3g} that any would be {_percent(its)} by itself"
+    elif aside:
+        said += f" from its band, but {chances[at]:.3g} > {level:.3g} that any would be {percent(its)} by itself"
     elif sign == "<=":
-        said += f", but {its:.2f} is not above {limit:.4g} or {format_duration(float(added[at]))} not above {floor}"
+        said += ", but "
+        said += inequality(its, "<=", limit) if its <= limit else f"{added_s} <= {floor}"
     return replace(
         verdict,
-        word="slower" if slow else "unclear" if apart else "same",
+        word="slower" if slow else "unclear" if aside else "same",
         said=said,
         ratio=float(ratios[at]),
         base_s=float(np.median(base[:, at])),
@@ -316,25 +319,23 @@ def _decided(
     if low is None or high is None:
         return "unclear", ""
     limit, inverse = 1 + rules.threshold, 1 / (1 + rules.threshold)
-    shown = f"{middle:.2f} [{_number(low)}, {_number(high)}]"
-    where, floor, most = f" at {at.size}" if at.size else "", format_duration(rules.floor_s), longest * (high - 1)
+    shown = f"{middle:.2f} [{number(low)}, {number(high)}]"
+    where, most = f" at {at.size}" if at.size else "", longest * (high - 1)
     if low > limit:
-        over = _inequality(low, ">", limit)
+        over = inequality(low, ">", limit)
+        more, floor = durations(at.added_s, rules.floor_s)
         if at.added_s > rules.floor_s:
-            return "slower", f"{shown}: {over} and +{format_duration(at.added_s)}{where} > {floor} ({_percent(middle)})"
-        return "same", f"{shown}: {over} but {_signed(at.added_s)}{where} <= {floor}"
+            return "slower", f"{shown}: {over} and {more}{where} > {floor} ({percent(middle)})"
+        return "same", f"{shown}: {over} but {more}{where} <= {floor}"
     if high < inverse and -at.added_s > rules.floor_s:
-        under = _inequality(high, "<", inverse)
-        return "faster", f"{shown}: {under} and {format_duration(at.added_s)}{where} < -{floor} ({_percent(middle)})"
+        under, (less, floor) = inequality(high, "<", inverse), durations(at.added_s, -rules.floor_s)
+        return "faster", f"{shown}: {under} and {less}{where} < {floor} ({percent(middle)})"
     if high <= limit:
-        return "same", f"{shown}: {_inequality(high, '<=', limit)}"
+        return "same", f"{shown}: {inequality(high, '<=', limit)}"
     if most <= rules.floor_s:
-        return "same", f"{shown}: at most +{format_duration(most)}{' at its longest' if where else ''} <= {floor}"
-    return "unclear", f"{shown}: {_inequality(low, '<=', limit)} < {_apart(high, limit)[0]}"
-
-
-def _signed(time_s: float) -> str:
-    return f"{'+' if time_s >= 0 else ''}{format_duration(time_s)}"
+        more, floor = durations(most, rules.floor_s)
+        return "same", f"{shown}: at most {more}{' at its longest' if where else ''} <= {floor}"
+    return "unclear", f"{shown}: {inequality(low, '<=', limit)} < {apart(high, limit)[0]}"
 
 
 def _too_few(base: int, new: int, reached: float, level: float) -> str:
@@ -351,7 +352,7 @@ def _without_interval(base: Sequence[float], new: Sequence[float], middle: float
     if len(base) < _LEAST_FOR_SPREAD:
         return said
     if min(new) > (1 + rules.threshold) * max(base):
-        beyond = _inequality(min(new) / max(base), ">", 1 + rules.threshold)
+        beyond = inequality(min(new) / max(base), ">", 1 + rules.threshold)
         return f"{said}; beyond all launches of BASE ({beyond}), so start more"
     return f"{said}; BASE's own launches differ by {max(base) / min(base):.3g}"
 
@@ -367,29 +368,3 @@ def _mean(times: Sequence[float]) -> float:
 
 def _launches(count: int) -> str:
     return f"{count} launch{'es' if count != 1 else ''}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.2f}" if 0.1 <= value < 100 else f"{value:.2g}"
-
-
-def _percent(value: float) -> str:
-    """A ratio of times in words: percentages are of time."""
-    if value >= 1:
-        return f"{(value - 1) * 100:.0f} % more time"
-    return f"{(1 - value) * 100:.0f} % less time, {1 / value:.2f} times the speed"
-
-
-def _inequality(left: float, sign: str, right: float) -> str:
-    shown = _apart(left, right)
-    return f"{shown[0]} {sign} {shown[1]}"
-
-
-def _apart(left: float, right: float) -> tuple[str, str]:
-    """Write two numbers with so many decimals that the text shows which is larger."""
-    texts = _number(left), _number(right)
-    for decimals in range(3, 12):
-        if texts[0] != texts[1]:
-            break
-        texts = f"{left:.{decimals}f}", f"{right:.{decimals}f}"
-    return texts

@@ -74,6 +74,10 @@ def command(options: CompareOptions) -> int:
     path = options.results[-1]
     new = read(path)
     if options.guidelines:
+        without: dict[str, object] = {"--bands": options.bands, "--case": options.cases, "--across": options.across}
+        without |= {"--noise-floor": options.noise_floor, "--baselines": options.baselines, "--force": options.force}
+        if given := next((name for name, value in without.items() if value), ""):
+            raise UsageError(f"compare: got --guidelines and {given}, which changes nothing there; leave it out")
         from collbench.readers import guidelines
 
         return guidelines.command(path, new, rules, options.form)
@@ -90,9 +94,15 @@ def command(options: CompareOptions) -> int:
     if known is not None:
         launches = launches_of(base), launches_of(new)
         notes.append(hold_floor(noise_floor.of(known), rules, launches, options.force))
+    if shared := sorted(_started(base) & _started(new)):
+        notes.append(f"BASE and NEW have the same launch {shared[0][1]} of {shared[0][0]}: it can only be the same")
     found = judged((base_path, path), (base, new), rules, notes)
     deliver(written(found, options.form))
     return found.exit_code
+
+
+def _started(rows: Iterable[Record]) -> set[tuple[str, int, str]]:
+    return {(str(one.run_id), one.launch, str(one.started_at)) for one in rows if one.started_at is not None}
 
 
 def rules_of(options: CompareOptions) -> Rules:

@@ -35,16 +35,16 @@ class Side:
 
     times: Mapping[Launch, float]
     rows: tuple[Record, ...]
-    absent: tuple[Launch, ...] = ()
-    """Launches of its runs that have rows, but none of this case."""
+    absent: tuple[tuple[Launch, str], ...] = ()
+    """Launches of its runs that have rows, but none of this case that ran, and why."""
 
     @property
     def failed(self) -> str:
         """What its rows that gave no time say, or that one is not there; empty where every launch gave a time."""
         bad = [row for row in self.rows if _time(row) is None]
         if bad:
-            return f"launch {bad[0].launch}: {bad[0].status}{f': {r}' if (r := bad[0].reason) else ''}"
-        return f"launch {self.absent[0][1]}: no row of it" if self.absent else ""
+            return f"launch {bad[0].launch}: {_why(bad[0])}"
+        return f"launch {self.absent[0][0][1]}: {self.absent[0][1]}" if self.absent else ""
 
     @property
     def oversubscribed(self) -> bool:
@@ -121,8 +121,11 @@ def matching(paired: Iterable[Paired], patterns: Sequence[str]) -> list[Paired]:
 def _sides(rows: Iterable[Record], ignored: set[str], which: str) -> dict[Name, Side]:
     kept: dict[Name, dict[Launch, Record]] = {}
     every: dict[tuple[object, ...], dict[Launch, None]] = {}
+    skipped: dict[tuple[Name, Launch], str] = {}
     for row in rows:
         every.setdefault(_run(row), {})[(row.run_id or "", row.launch)] = None
+        if row.status == "skipped":
+            skipped[_name(row, ignored), (row.run_id or "", row.launch)] = _why(row)
         if row.status == "skipped":
             continue
         name = _name(row, ignored)
@@ -133,12 +136,22 @@ def _sides(rows: Iterable[Record], ignored: set[str], which: str) -> dict[Name, 
                 f"compare: --across: got {', '.join(sorted(ignored))}, expected one case of each in {which}, which has "
                 f"{its[launch].case_id} and {row.case_id}; keep the rows of one of them"
             )
+        if launch in its and its[launch] != row:
+            raise UsageError(
+                f"compare: {which}: got two rows of {row.case_id}{f' {g}' if (g := row.group) else ''} in launch "
+                f"{row.launch} of {row.run_id}, expected one; leave out the rows of one of them"
+            )
         its[launch] = row
     return {
         name: Side(
             {launch: time for launch, row in its.items() if (time := _time(row))},
             tuple(its.values()),
-            tuple(one for run in dict.fromkeys(map(_run, its.values())) for one in every[run] if one not in its),
+            tuple(
+                (launch, skipped.get((name, launch), "no row of it"))
+                for run in dict.fromkeys(map(_run, its.values()))
+                for launch in every[run]
+                if launch not in its
+            ),
         )
         for name, its in kept.items()
     }
@@ -153,6 +166,12 @@ def _name(row: Record, ignored: set[str]) -> Name:
     if not ignored:
         return (row.case_id, row.group or "")
     return (row.requested_bytes, *(getattr(row, axis) for axis in AXES if axis not in ignored))
+
+
+def _why(row: Record) -> str:
+    """Why a row gives no time to compare."""
+    status = f"time_p50_s is {row.time_p50_s}" if row.status == "ok" else str(row.status)
+    return f"{status}: {row.reason}" if row.reason else status
 
 
 def _time(row: Record) -> float | None:
