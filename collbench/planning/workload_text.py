@@ -18,7 +18,7 @@ def described(workload: Workload) -> list[str]:
     lines = [
         f"{workload.title}: {len(workload.tensors)} tensors, {workload.parameters:,} parameters, "
         f"{sum(sizes):,} B of {workload.dtype} gradients a device ({workload.source})",
-        f"{len(found)} message{'s' * (len(found) > 1)} a step by {_how(workload.bucketing)}, the largest {largest:,} B",
+        f"{len(found)} message{'s' * (len(found) > 1)} a step by {how(workload.bucketing)}, the largest {largest:,} B",
     ]
     if workload.zero:
         lines.append(f"ZeRO stage {workload.zero}: reduce_scatter and all_gather in place of all_reduce")
@@ -39,13 +39,14 @@ def described(workload: Workload) -> list[str]:
     return lines
 
 
-def _how(how: Bucketing) -> str:
-    match how.kind:
+def how(bucketing: Bucketing) -> str:
+    """Name how gradients are cut."""
+    match bucketing.kind:
         case "ddp":
-            return f"DDP's buckets (first {format_size(how.first_bytes)}, cap {format_size(how.cap_bytes)})"
+            return f"DDP's buckets (first {format_size(bucketing.first_bytes)}, cap {format_size(bucketing.cap_bytes)})"
         case "horovod":
-            cycle = format_duration(how.cycle_s)
-            return f"Horovod's fusion (threshold {format_size(how.threshold_bytes)}, cycle {cycle})"
+            cycle = format_duration(bucketing.cycle_s)
+            return f"Horovod's fusion (threshold {format_size(bucketing.threshold_bytes)}, cycle {cycle})"
         case "layers":
             return "layers"
         case _:
