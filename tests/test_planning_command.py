@@ -92,11 +92,23 @@ def test_memory(described: Path) -> None:
 def test_memory_with_what_is_measured() -> None:
     (held, _), _ = answers(replace(MEMORY, activations="4 GiB", driver_keeps="1 GiB", zero=3, devices=(2, 8)))
     assert [(row["devices"], row["fits"]) for row in held.rows] == [(2, "does not fit"), (8, "fits")]
-    assert held.rows[1]["total_bytes"] == 16 * 6_738_415_616 // 8 + 4 * 2**30
+    layer = 4 * 4096 * 4096 + 3 * 4096 * 11008 + 2 * 4096
+    assert held.rows[1]["gathered_bytes"] == 2 * 3 * layer
+    assert held.rows[1]["total_bytes"] == 16 * 6_738_415_616 // 8 + 2 * 3 * layer + 4 * 2**30
     assert held.rows[1]["left_bytes"] == 39 * 2**30 - held.rows[1]["total_bytes"]
     (tight, _), _ = answers(replace(MEMORY, activations="4 GiB", driver_keeps="25 GiB", zero=3, devices=(8,)))
     assert [row["fits"] for row in tight.rows] == ["does not fit"]
     assert not any("ACTIVATIONS" in note or "--driver-keeps" in note for note in held.notes)
+    assert any(note.startswith("WORKSPACE") and "ONLY AS FAR AS --activations HAS IT" in note for note in held.notes)
+
+
+def test_stage_3_does_not_fit_where_its_layers_in_whole_do_not() -> None:
+    asked = replace(MEMORY, device="", device_memory="40 GiB", activations="5 GiB", driver_keeps="1 GiB", zero=3)
+    (held, _), _ = answers(asked)
+    assert held.rows[0]["smallest_devices"] == 4  # by its shards alone 3 had 543 MiB left
+    (three, _), _ = answers(replace(asked, devices=(3,)))
+    assert three.rows[0]["fits"] == "does not fit"
+    assert any(note.startswith("gathered: of the 34 messages of layers ZeRO 3 has") for note in three.notes)
 
 
 def test_large_and_reference_together(described: Path) -> None:
@@ -114,7 +126,10 @@ def test_large_and_reference_together(described: Path) -> None:
 
 WRONG = [
     (PlanOptions(), "got nothing to answer"),
-    (PlanOptions("resnet50"), "got nothing to answer"),
+    (
+        PlanOptions("resnet50"),
+        "--workload: got resnet50 and no fabric, expected RESULTS or --fabric FILE.toml, .*--memory",
+    ),
     (PlanOptions(memory=True, device="A40-24C"), "--workload: got none, expected a file or one of bert-large"),
     (replace(MEMORY, device=""), "got neither of --device and --device-memory"),
     (replace(MEMORY, device_memory="80 GB"), "got both of --device and --device-memory"),
@@ -209,11 +224,47 @@ def test_two_times_of_one_batch_are_refused(described: Path) -> None:
         answers(PlanOptions(workload="resnet50", fabric=described, compute=("32=80ms", "32=90ms")))
 
 
-def test_memory_says_that_experts_are_not_divided(tmp_path: Path) -> None:
+EXPERTS = """
+schema = 1
+title = "experts"
+source = "none"
+dtype = "float16"
+[[exchange]]
+parallel = "expert"
+ranks = 4
+times = 2
+size_per_sample = "1 KiB"
+[[group]]
+experts = ["up"]
+[group.tensors]
+gate = [8, 8]
+up = [16, 8]
+"""
+
+
+def test_memory_says_that_experts_are_not_divided_where_nobody_names_them(tmp_path: Path) -> None:
     path = tmp_path / "experts.toml"
-    path.write_text(
-        'schema = 1\ntitle = "experts"\nsource = "none"\ndtype = "float16"\n[[group]]\ntensors = { weight = [8, 8] }\n'
-        '[[exchange]]\nparallel = "expert"\nranks = 4\ntimes = 2\nsize_per_sample = "1 KiB"\n'
-    )
-    (held, _), _ = answers(replace(MEMORY, workload=str(path)))
-    assert any("the experts are NOT divided here" in note and "each of 4 devices" in note for note in held.notes)
+    path.write_text(EXPERTS.replace('experts = ["up"]\n', ""))
+    (held, _), _ = answers(replace(MEMORY, workload=str(path), zero=0))
+    assert held.rows[0]["total_bytes"] == 16 * (64 + 128)
+    assert any(note.startswith("THE EXPERTS ARE NOT DIVIDED") for note in held.notes)
+
+
+def test_memory_and_steps_divide_the_experts_alike(tmp_path: Path, described: Path) -> None:
+    path = tmp_path / "experts.toml"
+    path.write_text(EXPERTS)
+    asked = replace(MEMORY, workload=str(path), zero=0, fabric=described, devices=(3, 16))
+    (held, travels, steps), _ = answers(replace(asked, batch=1))
+    assert [(row["devices"], row["total_bytes"]) for row in held.rows] == [(4, 16 * (64 + 32)), (16, 16 * (64 + 32))]
+    assert not any("NOT DIVIDED" in note for note in held.notes)
+    assert any("128 of the parameters are divided among 4 devices" in note for note in held.notes)
+    last = [(row["devices"], row["when"], row["size_bytes"]) for row in travels.rows]
+    assert last == [
+        (4, "gradients, in backward", 128),
+        (16, "gradients, in backward", 128),
+        (16, "gradients of experts, in backward", 64),
+    ]
+    exchange = 2 * (3 * 2e-6 + 3 / 4 * 1024 / 200e9)
+    sent = sum(row["time_s"] for row in travels.rows if row["devices"] == 16)
+    (step,) = (row for row in steps.rows if row["devices"] == 16)
+    assert step["communication_vm_s"] + step["communication_across_s"] == pytest.approx(sent + exchange)

@@ -145,8 +145,21 @@ def test_large_scale_lists_what_it_assumes(tmp_path: Path) -> None:
     assert last["busbw_bytes_per_s"] == pytest.approx(2 * 4095 / 4096 * 100_000_000 / last["all_reduce_s"])
     said = "\n".join(table.notes)
     for words in ("described, not measured", "4 to 1 oversubscribed", "shared by its devices", "no uncertainty given",
-                  "stragglers", "as few hosts"):  # fmt: skip
+                  "stragglers", "as few hosts", "on as few leaves as hold them, in any order",
+                  "a job of up to 4 hosts is taken to sit on one leaf", "up to 4 times slower"):  # fmt: skip
         assert words in said
+
+
+def test_what_is_said_of_leaves_is_what_is_computed(tmp_path: Path) -> None:
+    free, leaves = load(tmp_path), load(tmp_path, FILE + SWITCH)
+    for hosts, slower in ((4, False), (5, True)):
+        one, other = (each.cost("all_reduce", 10**9, Layout(8 * hosts, hosts)).across for each in (free, leaves))
+        assert (one.middle < other.middle) == slower
+    assert not any("sit anywhere" in line for line in leaves.assumptions)
+    ordered = load(tmp_path, FILE + SWITCH + 'placement = "by_leaf"\n')
+    assert any("on as few leaves as hold them, ordered by leaf" in line for line in ordered.assumptions)
+    even = load(tmp_path, FILE + SWITCH.replace("= 4", "= 1", 1))
+    assert not any("times slower" in line for line in even.assumptions)
 
 
 def test_hosts_that_are_not_full_are_refused(tmp_path: Path) -> None:

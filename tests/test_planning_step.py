@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from collbench.errors import CannotRun, UsageError
-from collbench.planning import pipeline, step_tables
-from collbench.planning.costs import Link, Range
-from collbench.planning.fabric import Across, Fabric
+from collbench.planning import groups, pipeline, step_tables, tables
+from collbench.planning.costs import Cost, Link, Range
+from collbench.planning.fabric import Across, Fabric, Layout
 from collbench.planning.step import Step, forecast, limits
 from collbench.planning.step_tables import Asked
 from collbench.planning.workload import Bucketing, Exchange, Tensor, Workload
@@ -118,7 +118,7 @@ def test_horovod_waits_for_its_cycle() -> None:
 def test_one_device_sends_nothing() -> None:
     found = step(THREE, devices=1)
     assert found.step_s == Range(90e-3, 90e-3, 90e-3)
-    assert (found.limit, found.rest) == ("computation", "")
+    assert (found.limit, found.rest()) == ("computation", "")
     assert found.communication.total.middle == 0
 
 
@@ -149,7 +149,7 @@ def test_shared_links_between_hosts() -> None:
     fabric = Fabric("two tiers", 4, Link(0, 1e12), Across(0.0, 1e9, True, 0.0, "ring"))
     found = forecast(replace(THREE, overlap="none"), fabric, 16, 4, 10)
     assert found.communication.across.middle == pytest.approx(2 * 3 / 4 * 4 * MB / 1e9)
-    assert found.rest == "links between hosts (bandwidth)"
+    assert found.rest() == "links between hosts (bandwidth)"
 
 
 def test_latency_is_named() -> None:
@@ -214,12 +214,146 @@ def test_which_batch() -> None:
 
 def test_where_more_devices_stop_paying() -> None:
     def at(devices: int, rate: float) -> Step:
-        return replace(step(THREE, batch=10), devices=devices, rate=Range(rate, rate, rate), limit="links")
+        return replace(step(THREE, batch=10), devices=devices, rate=Range(rate, rate, rate), links="links")
 
     assert limits([at(1, 100)]) == ""
     assert limits([at(1, 100), at(2, 190), at(4, 370)]).startswith("up to 4 devices each new one brings more than half")
     assert limits([at(1, 100), at(2, 190), at(4, 250)]).startswith("from 2 devices to 4 each new device brings 32%")
     assert limits([at(1, 100), at(2, 190), at(4, 180)]) == "no gain from 2 devices to 4; what costs most there: links"
     assert "from 2 devices to 4" in limits([at(2, 190), at(2, 150), at(4, 250)])
-    lost = replace(at(4, 180), limit="computation", rest="links between hosts")
+    lost = replace(at(4, 180), links="links between hosts")
+    assert lost.limit == "computation"
     assert limits([at(2, 190), lost]).endswith("what costs most there: links between hosts")
+
+
+def test_a_smaller_batch_is_named_where_it_costs_more_than_what_travels() -> None:
+    # 9 ms a sample at a batch of 10, 40 ms at one: 31 ms of a step are lost to the smaller batch, less to what travels.
+    table, steps = step_tables.table(
+        replace(THREE, compute_s={10: 90e-3, 1: 40e-3}, overlap="full"), FABRIC, Asked((1, 10), (1, 5), global_batch=10)
+    )
+    assert [(one.devices, one.batch) for one in steps] == [(1, 10), (10, 1)]
+    slow = replace(FABRIC, across=lambda sharers, hosts: lambda name, size, ranks: flat(name, size * 11 // 10, ranks))
+    last = forecast(replace(THREE, compute_s={10: 90e-3, 1: 40e-3}, overlap="full"), slow, 10, 5, 1)
+    assert last.limit == "computation"
+    assert last.exposed_s is not None
+    assert 0 < last.exposed_s.middle < 31e-3
+    assert last.rest() == "links in the VM (bandwidth)"
+    assert last.rest(steps[0]) == "computation at a smaller batch"
+    assert limits([steps[0], last]).endswith("what costs most there: computation at a smaller batch")
+    assert table.rows[1]["rest"] == "computation at a smaller batch"
+    assert table.rows[0]["rest"] == ""
+    # At the same time for each sample it is what travels.
+    same = forecast(replace(THREE, compute_s={1: 9e-3}), slow, 10, 5, 1)
+    assert same.exposed_s is not None
+    assert limits([steps[0], same]).endswith("what costs most there: links in the VM (bandwidth)")
+
+
+def test_what_is_hidden_limits_nothing() -> None:
+    # Eight layers wait 25 ms in the VM, all exposed; gradients of 4 devices' namesakes take 200 ms and more between
+    # hosts, hidden but for the last.
+    one = replace(
+        THREE,
+        exchanges=(Exchange("tensor", 4, 8, 250_000),),
+        tensors=tuple(replace(tensor, elements=tensor.elements * 4) for tensor in THREE.tensors),
+        overlap="full",
+        compute_s={10: 90e-3},
+    )
+    slow = replace(FABRIC, across=lambda sharers, hosts: lambda name, size, ranks: flat(name, 7 * size, ranks))
+    found = forecast(one, slow, 8, 2, 10)
+    assert found.communication.across.middle == pytest.approx(280e-3)
+    assert found.communication.vm.middle == pytest.approx(200e-3)
+    assert found.step_s is not None
+    assert found.step_s.middle == pytest.approx(290e-3)
+    assert found.limit == "links in the VM (bandwidth)"
+
+
+def test_latency_is_that_of_the_tier_that_is_named() -> None:
+    # Layers wait for steps of 20 ms in the VM, gradients for bytes between hosts, which are hidden.
+    fabric = Fabric("slow steps", 4, Link(2e-2, 1e12), lambda sharers, hosts: flat)
+    one = replace(THREE, exchanges=(Exchange("tensor", 4, 1, 10_000),), overlap="full")
+    assert forecast(one, fabric, 8, 2, 10).rest() == "links in the VM (latency)"
+
+
+def test_horovods_columns_are_of_the_messages_that_it_sends() -> None:
+    # 100 ms a step whatever its bytes: three cycles, three messages.
+    fabric = Fabric("slow steps", 4, Link(0.1 / 6, 1e15, algorithm="ring"), None)
+    cycles = replace(THREE, bucketing=Bucketing("horovod", threshold_bytes=10**9, cycle_s=1e-3))
+    found = forecast(cycles, fabric, 4, 1, 10)
+    assert found.step_s is not None
+    assert found.exposed_s is not None
+    assert found.step_s.middle == pytest.approx(345e-3, rel=1e-3)
+    assert found.communication.vm.middle == pytest.approx(300e-3, rel=1e-3)
+    assert found.exposed_s.middle < found.communication.total.middle
+    assert found.limit == "links in the VM (latency)"
+    unknown = forecast(replace(cycles, compute_s=None), fabric, 4, 1, 10)
+    assert unknown.communication.vm.middle == pytest.approx(100e-3, rel=1e-3)  # when they are ready is not known
+
+
+def test_what_lies_beyond_the_measured_is_marked() -> None:
+    def beyond(collective: str, size_bytes: int, ranks: int) -> Range:
+        return replace(flat(collective, size_bytes, ranks), extrapolated=ranks > 2)
+
+    table, steps = step_tables.table(THREE, replace(FABRIC, vm=beyond), Asked((1, 2, 4), (1,), batch=10))
+    assert [one.extrapolated for one in steps] == [False, False, True]
+    assert [row["extrapolated"] for row in table.rows] == [False, False, True]
+    lines = tables.written([table], "text").splitlines()
+    assert [line.endswith("EXTRAPOLATED") for line in lines[2:5]] == [False, False, True]
+    rows = tables.written([table], "csv").splitlines()
+    assert [line.rsplit(",", 1)[1] for line in rows] == ["extrapolated", "false", "false", "true"]
+    unmarked, _ = step_tables.table(THREE, FABRIC, Asked((1, 2), (1,), batch=10))
+    assert "beyond what was measured" not in tables.written([unmarked], "text")
+
+
+def experts(ranks: int = 4, **changed: object) -> Workload:
+    """The 2 MB of `a` are experts, divided among four devices; what is exchanged is nothing to speak of."""
+    tensors = (replace(THREE.tensors[0], expert=True), *THREE.tensors[1:])
+    one = replace(THREE, tensors=tensors, exchanges=(Exchange("expert", ranks, 1, 0),), compute_s={10: 90e-3})
+    return replace(one, **changed)  # type: ignore[arg-type]
+
+
+def test_gradients_of_experts_travel_among_those_that_hold_the_same() -> None:
+    # 2.5 MB a device, ready c, b, a: c 1 MB at 54 ms, b 1 MB at 78 ms, a's quarter at 90 ms.
+    alone = step(experts())
+    assert alone.communication.total.middle == pytest.approx(20e-3)  # one device for each part: nobody to reduce with
+    assert alone.step_s is not None
+    assert alone.step_s.middle == pytest.approx(90e-3)
+    asked: list[tuple[str, int, int]] = []
+
+    def across(sharers: int, hosts: int) -> Cost:
+        def cost(collective: str, size_bytes: int, ranks: int) -> Range:
+            asked.append((collective, size_bytes, sharers))
+            return flat(collective, size_bytes, ranks)
+
+        return cost
+
+    two = forecast(experts(), replace(FABRIC, across=across), 8, 2, 10)
+    # a's quarter, whole, for each of the four pairs of namesakes, which share the links; of b and c each device's part.
+    assert {one for one in asked if one[1] > 8} == {("all_reduce", 500_000, 4), ("all_reduce", 250_000, 4)}
+    assert two.communication.across.middle == pytest.approx(5e-3 + 2 * 2.5e-3)
+    with pytest.raises(ValueError, match="expert parallelism of 4 does not fit 2 devices a host"):
+        step(experts(), 2)
+
+
+def test_experts_beside_tensor_parallelism_are_apart() -> None:
+    # Two devices share a model; four such pairs, on two hosts of four, have a quarter of the experts each.
+    both = (Exchange("tensor", 2, 1, 10_000), Exchange("expert", 4, 1, 10_000))
+    found = groups.of(experts(exchanges=both), 16, 4)
+    assert found.exchanging(both[0]) == Layout(2, 1, 2)
+    assert found.exchanging(both[1]) == Layout(4, 2, 4)
+    assert found.reducing(expert=False) == Layout(8, 4, 4)
+    assert found.reducing(expert=True) == Layout(2, 2, 4)
+    with pytest.raises(ValueError, match="expert parallelism of 4 beside tensor parallelism of 2 does not fit 4"):
+        groups.of(experts(exchanges=both), 4, 1)
+    wide = groups.of(replace(THREE, exchanges=(Exchange("tensor", 8, 1, 1),)), 16, 4)
+    assert (wide.exchanging(Exchange("tensor", 8, 1, 1)), wide.dense) == (Layout(8, 2, 4), Layout(2, 2, 4))
+
+
+def test_horovod_and_experts() -> None:
+    cycles = experts(bucketing=Bucketing("horovod", threshold_bytes=10**9, cycle_s=40e-3))
+    # c at 54 and b at 78 wait for 80 and are one; a's quarter waits for 120 ms and, on one host, for nobody.
+    found = step(cycles)
+    assert found.communication.total.middle == pytest.approx(20e-3)
+    two = step(cycles, 8, 2)
+    assert two.step_s is not None
+    # 80-105: reduce_scatter 10, all_reduce of a quarter across 5, all_gather 10; then a's, 5, from 120.
+    assert two.step_s.middle == pytest.approx(125e-3)

@@ -1,5 +1,6 @@
 """Workloads by their published numbers, and how frameworks cut them into messages."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from collbench.errors import UsageError
 from collbench.planning import buckets, workload
 from collbench.planning.workload import Bucketing
+from collbench.planning.workload_text import described
 
 MIB = 2**20
 
@@ -165,3 +167,95 @@ def test_wrong_times(given: str) -> None:
 def test_an_unknown_name() -> None:
     with pytest.raises(UsageError, match=r"resnet51.*shipped ones .*resnet50"):
         workload.load("resnet51")
+
+
+EXPERTS = """
+schema = 1
+title = "experts"
+source = "here"
+dtype = "float32"
+[bucketing]
+kind = "none"
+[[exchange]]
+parallel = "expert"
+ranks = 4
+times = 2
+size_per_sample = "1 KiB"
+[[group]]
+name = "layer.{}"
+repeat = 2
+experts = ["up"]
+[group.tensors]
+"gate" = [8, 2]
+"up" = [8, 4]
+"""
+
+
+def test_experts_are_divided_and_travel_apart(tmp_path: Path) -> None:
+    path = tmp_path / "experts.toml"
+    path.write_text(EXPERTS)
+    found = workload.load(str(path))
+    assert (found.parameters, found.expert_parameters, found.expert_ranks) == (96, 64, 4)
+    assert found.sizes() == [64, 32, 64, 32]
+    last = [(one.size_bytes, one.expert, one.ready * 192) for one in found.buckets()]
+    assert last == [(32, True, 32), (64, False, 96), (32, True, 128), (64, False, 192)]
+    for kind in ("ddp", "horovod"):
+        fused = replace(found, bucketing=Bucketing(kind))
+        assert [(one.size_bytes, one.expert) for one in fused.buckets()] == [(64, True), (128, False)]
+    layers = replace(found, bucketing=Bucketing("layers"))
+    assert [(one.tensors, one.expert) for one in layers.buckets()] == [(1, True), (1, False)] * 2
+    assert any("64 of the parameters are divided among 4 devices" in line for line in described(found))
+
+
+def test_experts_that_nobody_names_are_owned_up_to(tmp_path: Path) -> None:
+    path = tmp_path / "experts.toml"
+    path.write_text(EXPERTS.replace('experts = ["up"]\n', ""))
+    found = workload.load(str(path))
+    assert (found.expert_ranks, found.sizes()) == (1, [64, 128, 64, 128])
+    assert any("THE EXPERTS ARE NOT DIVIDED" in line for line in described(found))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('["up"]', '["down"]', r"group.0..experts.0.: got .down., expected one of the group's tensors gate, up"),
+        (
+            'parallel = "expert"',
+            'parallel = "tensor"',
+            r"group.0..experts: got experts without an exchange, expected an",
+        ),
+        (
+            "[[group]]",
+            '[[exchange]]\nparallel = "expert"\nranks = 2\ntimes = 2\nsize_per_sample = "1 KiB"\n[[group]]',
+            r"group.0..experts: got exchanges of different ranks, expected .*; give them the same ranks",
+        ),
+        (
+            "repeat = 2",
+            "repeat = 1000000",
+            r"group.0..repeat: got 1000000, expected .*at most 100,000 tensors; .*2,000,000",
+        ),
+    ],
+)
+def test_wrong_experts_and_absurd_repeats(old: str, new: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "experts.toml"
+    assert old in EXPERTS
+    path.write_text(EXPERTS.replace(old, new))
+    with pytest.raises(UsageError, match=said):
+        workload.load(str(path))
+
+
+def test_many_tensors_are_cut_in_one_pass() -> None:
+    class Counted(list[int]):
+        """Sizes that count how often they are looked at."""
+
+        looked = 0
+
+        def __iter__(self) -> Iterator[int]:
+            for size in super().__iter__():
+                Counted.looked += 1
+                yield size
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(buckets, "sum", lambda sizes: sum(Counted(sizes)), raising=False)
+        assert len(buckets.ddp([1] * 2000, first=10, cap=10**6)) == 2
+    assert Counted.looked <= 4 * 2000

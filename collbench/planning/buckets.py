@@ -6,7 +6,7 @@ Gradients become ready during backward in the reverse order of the parameters; a
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 DDP_FIRST_BYTES = 2**20
 DDP_CAP_BYTES = 25 * 2**20
@@ -23,11 +23,15 @@ _Closes = Callable[[int, int, int], bool]
 
 @dataclass(frozen=True)
 class Bucket:
-    """Gradients that travel together; `ready` is the share of backward, by bytes, after which the last one is there."""
+    """Gradients that travel together; `ready` is the share of backward, by bytes, after which the last one is there.
+
+    Those of an `expert` travel among the devices that hold the same experts, the others among all.
+    """
 
     tensors: int
     size_bytes: int
     ready: float
+    expert: bool = False
 
 
 def ddp(sizes: Sequence[int], first: int = DDP_FIRST_BYTES, cap: int = DDP_CAP_BYTES) -> list[Bucket]:
@@ -57,6 +61,23 @@ def by_unit(sizes: Sequence[int], units: Sequence[int]) -> list[Bucket]:
     return _made(reversed(groups), sum(sizes))
 
 
+def apart(sizes: Sequence[int], experts: Sequence[bool], cut: Callable[[Sequence[int]], list[Bucket]]) -> list[Bucket]:
+    """Cut the gradients of experts apart from the others, and return both in the order in which they become ready.
+
+    `cut` gets the places of some of the tensors, in the order of the parameters, and returns their buckets.
+    """
+    total = sum(sizes)
+    passed = list(itertools.accumulate(reversed(sizes)))[::-1]
+    found: list[Bucket] = []
+    for expert in (False, True):
+        places = [place for place, one in enumerate(experts) if one == expert]
+        first = len(places)
+        for bucket in cut(places):
+            first -= bucket.tensors
+            found.append(replace(bucket, ready=passed[places[first]] / total, expert=expert))
+    return sorted(found, key=lambda bucket: bucket.ready)
+
+
 def horovod_cycles(
     sizes: Sequence[int], ready_s: Sequence[float], threshold: int, cycle_s: float
 ) -> list[tuple[Bucket, float]]:
@@ -82,14 +103,16 @@ def _bucketed(sizes: Sequence[int], closes: _Closes, before: bool = False) -> li
     """Go through the tensors; `before` asks before a tensor is added, else after."""
     groups: list[list[int]] = []
     held: list[int] = []
+    held_bytes = 0
     for size in reversed(sizes):
-        if before and held and closes(sum(held), size, len(groups)):
+        if before and held and closes(held_bytes, size, len(groups)):
             groups.append(held)
-            held = []
+            held, held_bytes = [], 0
         held.append(size)
-        if not before and closes(sum(held), size, len(groups)):
+        held_bytes += size
+        if not before and closes(held_bytes, size, len(groups)):
             groups.append(held)
-            held = []
+            held, held_bytes = [], 0
     if held:
         groups.append(held)
     return _made(groups, sum(sizes))

@@ -95,6 +95,11 @@ def answers(options: PlanOptions, measured: Fabric | None = None) -> tuple[list[
         if mine and (parameters := _workload(options).parameters) != reference.parameters:
             mine, left_out = [], f"{_workload(options).title} ({parameters:,} parameters)"
         found.append(references.table(reference, fabric, mine, left_out))
+    if not found and options.workload:
+        raise UsageError(
+            f"forecast: --workload: got {options.workload} and no fabric, expected RESULTS or --fabric FILE.toml, "
+            "which tell what its collectives cost; give one, or ask --memory, which needs none"
+        )
     if not found:
         raise UsageError(
             "forecast: got nothing to answer, expected RESULTS, --workload with RESULTS or --fabric, or one of "

@@ -12,7 +12,7 @@ reduce_scatter, a rank's whole send buffer for all_to_all. Ring and tree are equ
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from collbench.errors import UsageError
@@ -20,18 +20,22 @@ from collbench.errors import UsageError
 
 @dataclass(frozen=True)
 class Range:
-    """An estimate with its bounds."""
+    """An estimate with its bounds; `extrapolated` where something of it lies beyond what was measured."""
 
     low: float
     middle: float
     high: float
+    extrapolated: bool = field(default=False, kw_only=True)
 
     def __add__(self, other: "Range") -> "Range":
-        return Range(self.low + other.low, self.middle + other.middle, self.high + other.high)
+        return Range(
+            *(self.low + other.low, self.middle + other.middle, self.high + other.high),
+            extrapolated=self.extrapolated or other.extrapolated,
+        )
 
     def times(self, factor: float) -> "Range":
         """Return it so many times."""
-        return Range(self.low * factor, self.middle * factor, self.high * factor)
+        return Range(self.low * factor, self.middle * factor, self.high * factor, extrapolated=self.extrapolated)
 
     def of(self, bound: str) -> float:
         """Return one of low, middle, high."""

@@ -195,8 +195,8 @@ class Across:
         """Return by what factor the uplinks slow a group of hosts on several leaves.
 
         Of a host's traffic a share f leaves its leaf; the uplinks hold 1/oversubscription of what the hosts could send.
-        Whoever talks to everyone, or sits anywhere, has f = (h - L)/(h - 1) with L hosts a leaf; a ring that goes
-        through one leaf after the other has f = 1/L.
+        The hosts are on as few leaves as hold them. Whoever talks to everyone, or has its hosts in any order, has
+        f = (h - L)/(h - 1) with L hosts a leaf; a ring that goes through one leaf after the other has f = 1/L.
         """
         leaf = self.hosts_per_leaf
         share = (hosts - leaf) / (hosts - 1)
@@ -232,11 +232,17 @@ def load(path: Path) -> Fabric:
             *(across.latency_s, across.bandwidth, across.shared, across.uncertainty, across.algorithm),
             *(switch.oversubscription, switch.hosts_per_leaf, switch.latency, switch.placement == "scattered"),
         )
-        sits = "sit anywhere" if across.scattered else "are ordered by leaf"
+        order = "in any order" if across.scattered else "ordered by leaf"
         lines.append(
             f"switches: {switch.hosts_per_leaf} hosts a leaf, {switch.oversubscription:g} to 1 oversubscribed above, "
-            f"{format_duration(switch.latency)} more a step; the hosts of a job {sits}"
+            f"{format_duration(switch.latency)} more a step between leaves; the hosts of a job are on as few leaves as "
+            f"hold them, {order}"
         )
+        if switch.oversubscription > 1:
+            lines.append(
+                f"a job of up to {switch.hosts_per_leaf} hosts is taken to sit on one leaf and not to cross the "
+                f"uplinks; on several it would be up to {switch.oversubscription:g} times slower across"
+            )
         lines.append("nobody else uses the uplinks, and routing spreads the flows evenly over them")
     return Fabric(file.title, file.devices_per_host, vm, across, tuple(lines))
 

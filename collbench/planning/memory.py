@@ -5,12 +5,15 @@ Of activations, workspace and what the driver keeps nothing is guessed: they are
 
 import csv
 import difflib
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from collbench.dtypes import DTYPES
 from collbench.errors import UsageError
+from collbench.planning.workload import Workload
 from collbench.units import parse_size, shown
 
 DEVICES = Path(__file__).parent / "devices.csv"
@@ -62,71 +65,131 @@ class Recipe:
 
 
 @dataclass(frozen=True)
+class Model:
+    """Parameters that a device holds where ZeRO divides nothing: its part of the experts, and all else.
+
+    Experts are divided among `expert_ranks` data-parallel devices. `units` are what ZeRO 3 gathers at once, in order:
+    the parameters, and whether they are of experts.
+    """
+
+    others: int
+    experts: int = 0
+    expert_ranks: int = 1
+    units: tuple[tuple[int, bool], ...] = ()
+
+    def gathered(self, devices: int) -> int:
+        """Return the parameters that are there in whole at once: a unit, its gradients, and the next one ahead.
+
+        What one device alone holds is not gathered.
+        """
+        holders = devices // self.expert_ranks
+        sizes = [size for size, expert in self.units if (holders if expert else devices) > 1]
+        pairs = itertools.pairwise([*sizes, 0])
+        return max((one + other + max(one, other) for one, other in pairs), default=0)
+
+
+@dataclass(frozen=True)
 class Need:
-    """Bytes on one of `devices` devices."""
+    """Bytes on one of `devices` devices; `gathered` is what ZeRO 3 holds in whole for a while."""
 
     devices: int
     weights: int
     gradients: int
     optimizer: int
+    gathered: int
     activations: int
 
     @property
     def total(self) -> int:
         """All that is known of."""
-        return self.weights + self.gradients + self.optimizer + self.activations
+        return self.weights + self.gradients + self.optimizer + self.gathered + self.activations
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """A collective of a step: its size as collbench's rows have it, and the bytes that each device sends in a ring."""
+    """A collective of a step: its size as collbench's rows have it, and the bytes that each device sends in a ring.
+
+    Those of an `expert` are among the devices that hold the same experts.
+    """
 
     collective: str
     when: str
     size_bytes: int
     sent_bytes: int
+    expert: bool = False
 
 
-def need(parameters: int, recipe: Recipe, devices: int) -> Need:
-    """Return the bytes on each device; ZeRO divides optimizer state (1), gradients too (2), weights too (3)."""
-    weights, gradients, optimizer = (parameters * size for size in recipe.per_parameter())
-
-    def part(whole: int, stage: int) -> int:
-        return -(-whole // devices) if recipe.zero >= stage else whole
-
-    return Need(devices, part(weights, 3), part(gradients, 2), part(optimizer, 1), recipe.activations_bytes or 0)
+def model_of(workload: Workload) -> Model:
+    """Return what a device holds of a workload, and its units as the step gathers them."""
+    parts, ranks, experts = workload.tensor_ranks, workload.expert_ranks, workload.expert_parameters
+    itemsize = DTYPES[workload.dtype].itemsize
+    units = tuple((bucket.size_bytes // itemsize, bucket.expert) for bucket in workload.buckets())
+    return Model(-(-(workload.parameters - experts) // parts), -(-experts // (parts * ranks)), ranks, units)
 
 
-def smallest(parameters: int, recipe: Recipe, available_bytes: int) -> int | None:
+def need(model: Model, recipe: Recipe, devices: int) -> Need:
+    """Return the bytes on each of so many data-parallel devices, a multiple of those that share the experts.
+
+    ZeRO divides optimizer state (1), gradients too (2), weights too (3): what stands on several devices alike, among
+    these.
+    """
+    item, gradient, kept = recipe.per_parameter()
+    holders = devices // model.expert_ranks
+
+    def part(each: int, stage: int) -> int:
+        if recipe.zero < stage:
+            return each * (model.others + model.experts)
+        return -(-each * model.others // devices) - (-each * model.experts // holders)
+
+    whole = item * model.gathered(devices) if recipe.zero == 3 else 0
+    return Need(devices, part(item, 3), part(gradient, 2), part(kept, 1), whole, recipe.activations_bytes or 0)
+
+
+def smallest(model: Model, recipe: Recipe, available_bytes: int) -> int | None:
     """Return the smallest number of devices on which it fits, None where no number up to `MOST_DEVICES` does."""
-    least, most = 1, MOST_DEVICES
-    if need(parameters, recipe, most).total > available_bytes:
+    ranks = model.expert_ranks
+
+    def fits(groups: int) -> bool:
+        return need(model, recipe, groups * ranks).total <= available_bytes
+
+    # One alone gathers nothing; from two on, more devices never hold more.
+    if fits(1):
+        return ranks
+    least, most = 2, MOST_DEVICES // ranks
+    if most < least or not fits(most):
         return None
     while least < most:
         middle = (least + most) // 2
-        if need(parameters, recipe, middle).total <= available_bytes:
+        if fits(middle):
             most = middle
         else:
             least = middle + 1
-    return least
+    return least * ranks
 
 
-def traffic(parameters: int, recipe: Recipe, devices: int) -> list[Traffic]:
-    """Return the collectives of a step among the devices that share it."""
+def traffic(model: Model, recipe: Recipe, devices: int) -> list[Traffic]:
+    """Return the collectives of a step among the data-parallel devices, those of experts behind the others."""
+    others = _traffic(model.others, recipe, devices, expert=False)
+    return others + _traffic(model.experts, recipe, devices // model.expert_ranks, expert=True)
+
+
+def _traffic(parameters: int, recipe: Recipe, devices: int, expert: bool) -> list[Traffic]:
     weights, gradients, _ = (parameters * size for size in recipe.per_parameter())
-    if devices < 2:
+    if devices < 2 or not parameters:
         return []
+    whose = " of experts" if expert else ""
 
-    def one(collective: str, when: str, size: int) -> Traffic:
+    def one(collective: str, what: str, when: str, size: int) -> Traffic:
         passes = 2 if collective == "all_reduce" else 1
-        return Traffic(collective, when, size, passes * size * (devices - 1) // devices)
+        sent = passes * size * (devices - 1) // devices
+        return Traffic(collective, f"{what}{whose}, {when}", size, sent, expert)
 
     if recipe.zero == 0:
-        return [one("all_reduce", "gradients, in backward", gradients)]
-    found = [one("reduce_scatter", "gradients, in backward", gradients)]
+        return [one("all_reduce", "gradients", "in backward", gradients)]
+    found = [one("reduce_scatter", "gradients", "in backward", gradients)]
     if recipe.zero < 3:
-        return [*found, one("all_gather", "updated weights, after the optimizer", weights)]
-    forward, backward = (one("all_gather", f"weights, in {when}", weights) for when in ("forward", "backward"))
+        return [*found, one("all_gather", "updated weights", "after the optimizer", weights)]
+    forward, backward = (one("all_gather", "weights", f"in {when}", weights) for when in ("forward", "backward"))
     return [forward, backward, *found]
 
 

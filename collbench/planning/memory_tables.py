@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from collbench.errors import CollbenchError
-from collbench.planning import large, memory, tables
+from collbench.planning import groups, memory, tables
 from collbench.planning.fabric import Fabric
 from collbench.planning.tables import Column, Table
 from collbench.planning.workload import Workload
+from collbench.planning.workload_text import UNNAMED_EXPERTS, how
 
 
 def need(
@@ -20,15 +21,16 @@ def need(
 
     Without `devices` there is a row for each stage, with the smallest number of devices on which it fits.
     """
-    parts = workload.tensor_ranks
-    parameters = -(-workload.parameters // parts)
+    parts, model = workload.tensor_ranks, memory.model_of(workload)
+    ranks = model.expert_ranks
     rows = []
     for stage in stages:
         one = memory.Recipe(recipe.optimizer, recipe.precision, stage, recipe.activations_bytes)
-        smallest = memory.smallest(parameters, one, available.left)
-        counts = [-(-count // parts) for count in devices] or [smallest or (memory.MOST_DEVICES if stage else 1)]
+        smallest = memory.smallest(model, one, available.left)
+        most = max(1, memory.MOST_DEVICES // ranks) * ranks if stage else ranks
+        counts = [-(-count // (parts * ranks)) * ranks for count in devices] or [smallest or most]
         for count in counts:
-            held = memory.need(parameters, one, count)
+            held = memory.need(model, one, count)
             rows.append(
                 {
                     "zero": stage,
@@ -36,6 +38,7 @@ def need(
                     "weights_bytes": held.weights,
                     "gradients_bytes": held.gradients,
                     "optimizer_bytes": held.optimizer,
+                    "gathered_bytes": held.gathered,
                     "activations_bytes": recipe.activations_bytes,
                     "total_bytes": held.total,
                     "fits": "fits" if held.total <= available.left else "does not fit",
@@ -48,7 +51,7 @@ def need(
         Column("devices", "devices", tables.grouped),
         *(
             Column(f"{name}_bytes", name, tables.size)
-            for name in ("weights", "gradients", "optimizer", "activations", "total")
+            for name in ("weights", "gradients", "optimizer", "gathered", "activations", "total")
         ),
         Column("fits", "fits"),
         Column("left_bytes", "left", tables.size),
@@ -64,16 +67,27 @@ def need(
         notes.append(available.caution)
     if parts > 1:
         notes.append(f"tensor parallelism divides the model among {parts} devices; ZeRO divides each part further")
-    experts = next((one.ranks for one in workload.exchanges if one.parallel == "expert"), 1)
-    if experts > 1:
+    if workload.expert_parameters:
         notes.append(
-            f"the experts are NOT divided here: with expert parallelism each of {experts} devices holds a part of "
-            "them, and less than the table says; which tensors are experts, the workload does not tell"
+            f"experts: {workload.expert_parameters:,} of the parameters are divided among {ranks} devices; ZeRO "
+            "divides each part further among the devices that hold the same one"
+        )
+    elif any(one.parallel == "expert" for one in workload.exchanges):
+        notes.append(UNNAMED_EXPERTS)
+    if 3 in stages:
+        notes.append(
+            f"gathered: of the {len(model.units)} messages of {how(workload.bucketing)} ZeRO 3 has two neighbours' "
+            "weights and the gradients of one of them in whole, beside its shards: it gathers one ahead, as in the step"
         )
     if available.keeps_bytes is None:
         notes.append("what the driver keeps of the memory is not taken off: give --driver-keeps (nvidia-smi shows it)")
     if recipe.activations_bytes is None:
         notes.append("ACTIVATIONS AND WORKSPACE ARE NOT IN IT: measure them and give --activations; nothing is guessed")
+    else:
+        notes.append(
+            "WORKSPACE (of libraries and of communication, and what lies idle between allocations) IS IN IT ONLY AS "
+            "FAR AS --activations HAS IT"
+        )
     notes.append(
         "smallest: the least number of devices on which that stage fits, by what is in the table; none: up to "
         f"{memory.MOST_DEVICES * parts:,} devices"
@@ -83,14 +97,14 @@ def need(
 
 def traffic(workload: Workload, recipe: memory.Recipe, held: Table, fabric: Fabric | None) -> Table:
     """Return the collectives of a step for each row of the first table that fits."""
-    parts = workload.tensor_ranks
+    parts, model = workload.tensor_ranks, memory.model_of(workload)
     rows, unknown = [], {}
     for row in held.rows:
         if row["fits"] != "fits":
             continue
         one = memory.Recipe(recipe.optimizer, recipe.precision, row["zero"], recipe.activations_bytes)
-        for each in memory.traffic(-(-workload.parameters // parts), one, row["devices"] // parts):
-            time_s, why = (None, "") if fabric is None else _time(fabric, each, row["devices"], parts)
+        for each in memory.traffic(model, one, row["devices"] // parts):
+            time_s, why = (None, "") if fabric is None else _time(workload, fabric, each, row["devices"])
             unknown[why] = ""
             cells = {
                 "zero": row["zero"],
@@ -116,13 +130,12 @@ def traffic(workload: Workload, recipe: memory.Recipe, held: Table, fabric: Fabr
     return Table("traffic", f"{workload.title}: what travels in a step where it fits", columns, rows, notes)
 
 
-def _time(fabric: Fabric, one: memory.Traffic, devices: int, parts: int) -> tuple[float | None, str]:
-    if parts > 1:
-        return None, "tensor parallelism puts the devices that share gradients where no fabric was asked about"
+def _time(workload: Workload, fabric: Fabric, one: memory.Traffic, devices: int) -> tuple[float | None, str]:
     on_host = min(devices, fabric.devices_per_host)
     if devices % on_host:
         return None, f"{devices} devices do not fill hosts of {on_host}"
     try:
-        return fabric.cost(one.collective, one.size_bytes, large.layout(fabric, devices)).total.middle, ""
-    except CollbenchError as error:
+        layout = groups.of(workload, devices, devices // on_host).reducing(one.expert)
+        return fabric.cost(one.collective, one.size_bytes, layout).total.middle, ""
+    except (ValueError, CollbenchError) as error:
         return None, str(error)

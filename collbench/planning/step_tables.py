@@ -8,7 +8,8 @@ from collbench.planning import tables
 from collbench.planning.fabric import Fabric
 from collbench.planning.step import Step, forecast, limits
 from collbench.planning.tables import Column, Table
-from collbench.planning.workload import Workload, described
+from collbench.planning.workload import Workload
+from collbench.planning.workload_text import described
 from collbench.units import format_duration
 
 
@@ -60,6 +61,7 @@ def table(workload: Workload, fabric: Fabric, asked: Asked) -> tuple[Table, list
         Column("communication_share", "comm share", tables.percent),
         Column("limit", "limit"),
         Column("rest", "next"),
+        Column("extrapolated", "beyond what was measured", tables.mark("EXTRAPOLATED")),
     ]
     rows = [_row(step, found[0]) for step in found]
     notes = [*described(workload), *_assumed(workload, found), *fabric.assumptions, *left_out]
@@ -83,7 +85,8 @@ def _row(step: Step, base: Step) -> dict[str, object]:
         "efficiency": None if efficiency is None else efficiency.middle,
         "communication_share": step.share,
         "limit": step.limit,
-        "rest": step.rest,
+        "rest": step.rest(base),
+        "extrapolated": step.extrapolated,
     }
 
 
@@ -153,6 +156,6 @@ def _assumed(workload: Workload, found: list[Step]) -> list[str]:
     if len({step.batch for step in found}) > 1:
         lines.append(
             "the batch of a device differs between rows: what efficiency loses beyond the share of communication, "
-            "computation loses at a smaller batch"
+            "computation loses at a smaller batch; next names the larger of the two"
         )
     return lines

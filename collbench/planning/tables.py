@@ -74,6 +74,11 @@ def minutes(value: float) -> str:
     return f"{value:.3f}".rstrip("0").rstrip(".")
 
 
+def mark(word: str) -> Callable[[bool], str]:
+    """Return what writes a word where something holds, and nothing where it does not."""
+    return lambda value: word if value else ""
+
+
 def spread(name: str, unit: str, value: Range | None) -> dict[str, float | None]:
     """Return the three columns of an estimate, such as step_low_s, step_s, step_high_s."""
     ending = f"_{unit}" if unit else ""
@@ -117,21 +122,27 @@ def _csv(table: Table) -> str:
     writer.writerow(["table", *(column.name for column in table.columns)])
     for row in table.rows:
         cells = (row.get(column.name) for column in table.columns)
-        writer.writerow([table.name, *("" if cell is None else cell for cell in cells)])
+        writer.writerow([table.name, *map(_plainly, cells)])
     return text.getvalue()
+
+
+def _plainly(cell: object) -> object:
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    return "" if cell is None else cell
 
 
 def _text(table: Table) -> str:
     columns = [
         column
         for column in table.columns
-        if column.title and any(row.get(column.name) not in (None, "") for row in table.rows)
+        if column.title and any(_cell(row, column) not in ("-", "") for row in table.rows)
     ]
     cells = [[_cell(row, column) for column in columns] for row in table.rows]
     lines = [f"# {table.title}"]
     if cells:
         widths = [max(len(column.title), *(len(row[index]) for row in cells)) for index, column in enumerate(columns)]
-        words = [all(isinstance(row.get(column.name), str | None) for row in table.rows) for column in columns]
+        words = [all(isinstance(row.get(column.name), str | bool | None) for row in table.rows) for column in columns]
         for row in ([column.title for column in columns], *cells):
             parts = (
                 cell.ljust(width) if word else cell.rjust(width)

@@ -1,7 +1,8 @@
 """A workload: the tensors of a model, how they travel, and how long it computes at which batch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -14,11 +15,13 @@ from collbench.planning import values
 from collbench.planning.buckets import Bucket
 from collbench.planning.values import Table
 from collbench.scenario_values import refused, whole
-from collbench.units import format_duration, format_size, parse_duration, shown
+from collbench.units import parse_duration, shown
 
 FOLDER = Path(__file__).parent / "workloads"
 BACKWARD_SHARE = 2 / 3
 """Backward computes two gradients (of inputs and of weights) where forward computes one product."""
+MOST_TENSORS = 100_000
+"""More are a slip: the largest models that are published have some thousands."""
 
 _EXAMPLES: Mapping[str, str] = {
     "schema": "1",
@@ -30,6 +33,7 @@ _EXAMPLES: Mapping[str, str] = {
     "backward": "0.667",
     "tensors": '{ "weight" = [1024, 1024] }',
     "repeat": "24",
+    "experts": '["up", "down"]',
     "first": '"1 MiB"',
     "cap": '"25 MiB"',
     "threshold": '"128 MiB"',
@@ -47,11 +51,12 @@ _EXAMPLES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Tensor:
-    """A parameter; tensors of one `unit` belong to the same layer."""
+    """A parameter; tensors of one `unit` belong to the same layer, those of an `expert` are divided among devices."""
 
     name: str
     elements: int
     unit: int
+    expert: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,21 +119,44 @@ class Workload:
         """How many devices hold one copy of the model."""
         return next((one.ranks for one in self.exchanges if one.parallel == "tensor"), 1)
 
+    @property
+    def expert_parameters(self) -> int:
+        """Number of parameters of all experts that the workload names."""
+        return sum(tensor.elements for tensor in self.tensors if tensor.expert)
+
+    @property
+    def expert_ranks(self) -> int:
+        """Among how many data-parallel devices the experts are divided; 1 where the workload names none."""
+        if not self.expert_parameters:
+            return 1
+        return next((one.ranks for one in self.exchanges if one.parallel == "expert"), 1)
+
     def sizes(self) -> list[int]:
         """Return the bytes of each gradient on one device, in the order of the parameters."""
         itemsize, parts = DTYPES[self.dtype].itemsize, self.tensor_ranks
-        return [-(-tensor.elements // parts) * itemsize for tensor in self.tensors]
+        shared = parts * self.expert_ranks
+        return [-(-tensor.elements // (shared if tensor.expert else parts)) * itemsize for tensor in self.tensors]
 
     def buckets(self) -> list[Bucket]:
         """Return what travels, in the order in which it becomes ready."""
-        sizes, how = self.sizes(), self.bucketing
+        return list(self._buckets)
+
+    @cached_property
+    def _buckets(self) -> list[Bucket]:
+        sizes = self.sizes()
+        if not self.expert_parameters:
+            return self._cut(sizes, range(len(sizes)))
+        return cut.apart(sizes, [tensor.expert for tensor in self.tensors], lambda places: self._cut(sizes, places))
+
+    def _cut(self, all_sizes: Sequence[int], places: Sequence[int]) -> list[Bucket]:
+        sizes, how = [all_sizes[place] for place in places], self.bucketing
         match how.kind:
             case "ddp":
                 return cut.ddp(sizes, how.first_bytes, how.cap_bytes)
             case "horovod":
                 return cut.horovod(sizes, how.threshold_bytes)
             case "layers":
-                return cut.by_unit(sizes, [tensor.unit for tensor in self.tensors])
+                return cut.by_unit(sizes, [self.tensors[place].unit for place in places])
             case _:
                 return cut.unfused(sizes)
 
@@ -156,12 +184,16 @@ class GroupTable(Table):
     name: values.Line = ""
     repeat: values.Devices = 1
     first: values.Zero = 0
+    experts: list[values.Line] = Field(default_factory=list)
     tensors: Annotated[dict[str, Annotated[list[values.Count], Field(min_length=1)]], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _counted(self) -> Self:
         if self.repeat > 1 and "{}" not in self.name:
             raise refused("a name with {} in it, since it repeats", 'write e.g. name = "layer.{}"', at=("name",))
+        for index, name in enumerate(self.experts):
+            if name not in self.tensors:
+                raise refused(f"one of the group's tensors {', '.join(self.tensors)}", "", at=("experts", index))
         return self
 
 
@@ -231,6 +263,11 @@ class Document(Table):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
+        number = sum(group.repeat * len(group.tensors) for group in self.group)
+        if number > MOST_TENSORS:
+            most = max(range(len(self.group)), key=lambda index: self.group[index].repeat)
+            remedy = f"together the groups come to {number:,} tensors: repeat less, or put tensors together"
+            raise refused(f"groups of at most {MOST_TENSORS:,} tensors", remedy, at=("group", most, "repeat"))
         found = _tensors(self.group)
         if self.published is not None:
             for key, got in (("tensors", len(found)), ("parameters", sum(one.elements for one in found))):
@@ -243,6 +280,13 @@ class Document(Table):
                 raise refused("each batch once", "remove it", at=("compute", index, "batch"))
         if len([one for one in self.exchange if one.parallel == "tensor"]) > 1:
             raise refused("one exchange of tensor parallelism", "put them in one", at=("exchange",), got="several")
+        among = {one.ranks for one in self.exchange if one.parallel == "expert"}
+        for index, group in enumerate(self.group):
+            if group.experts and len(among) != 1:
+                remedy = "give them the same ranks" if among else "describe it or remove experts"
+                expected = 'an [[exchange]] with parallel = "expert" and one number of ranks, which divides them'
+                without = "exchanges of different ranks" if among else "experts without an exchange"
+                raise refused(expected, remedy, at=("group", index, "experts"), got=without)
         return self
 
 
@@ -295,41 +339,6 @@ def with_compute(workload: Workload, given: tuple[str, ...]) -> Workload:
     return replace(workload, compute_s=times or None)
 
 
-def described(workload: Workload) -> list[str]:
-    """Return what a reader must know of a workload, a line each."""
-    found = workload.buckets()
-    sizes = workload.sizes()
-    largest = max(bucket.size_bytes for bucket in found)
-    lines = [
-        f"{workload.title}: {len(workload.tensors)} tensors, {workload.parameters:,} parameters, "
-        f"{sum(sizes):,} B of {workload.dtype} gradients a device ({workload.source})",
-        f"{len(found)} message{'s' * (len(found) > 1)} a step by {_how(workload.bucketing)}, the largest {largest:,} B",
-    ]
-    if workload.zero:
-        lines.append(f"ZeRO stage {workload.zero}: reduce_scatter and all_gather in place of all_reduce")
-    lines += [
-        f"{one.parallel} parallel: {one.times} {one.collective} a step among {one.ranks} devices, "
-        f"{format_size(one.bytes_per_sample)} for each of the {workload.samples} of a batch; the layers wait for them"
-        for one in workload.exchanges
-    ]
-    if workload.tensor_ranks > 1:
-        lines.append(f"every tensor is divided by {workload.tensor_ranks} (the few that are kept whole are small)")
-    return lines
-
-
-def _how(how: Bucketing) -> str:
-    match how.kind:
-        case "ddp":
-            return f"DDP's buckets (first {format_size(how.first_bytes)}, cap {format_size(how.cap_bytes)})"
-        case "horovod":
-            cycle = format_duration(how.cycle_s)
-            return f"Horovod's fusion (threshold {format_size(how.threshold_bytes)}, cycle {cycle})"
-        case "layers":
-            return "layers"
-        case _:
-            return "no bucketing"
-
-
 def _tensors(groups: list[GroupTable]) -> list[Tensor]:
     found, unit = [], 0
     for group in groups:
@@ -339,6 +348,6 @@ def _tensors(groups: list[GroupTable]) -> list[Tensor]:
                 elements = 1
                 for length in shape:
                     elements *= length
-                found.append(Tensor(f"{prefix}.{name}" if prefix else name, elements, unit))
+                found.append(Tensor(f"{prefix}.{name}" if prefix else name, elements, unit, name in group.experts))
             unit += 1
     return found

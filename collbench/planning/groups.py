@@ -1,0 +1,50 @@
+"""Which devices work together: those that share a model, those that share experts, those that reduce gradients.
+
+Devices are numbered host by host. A tensor-parallel group is of neighbours; an expert-parallel group is of as many such
+groups, one after the other, and takes one device of each; gradients are reduced among what stands in the same place.
+"""
+
+from dataclasses import dataclass
+
+from collbench.planning.fabric import Layout
+from collbench.planning.workload import Exchange, Workload
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Devices spread evenly over hosts, as a workload uses them."""
+
+    on_host: int
+    tensor_ranks: int
+    dense: Layout
+    experts: Layout
+
+    def exchanging(self, one: Exchange) -> Layout:
+        """Return who takes part in a collective inside the layers."""
+        return _group(one.ranks, 1 if one.parallel == "tensor" else self.tensor_ranks, self.on_host)
+
+    def reducing(self, expert: bool) -> Layout:
+        """Return who reduces the gradients of an expert, or of what every data-parallel device holds."""
+        return self.experts if expert else self.dense
+
+
+def of(workload: Workload, devices: int, hosts: int) -> Groups:
+    """Return the groups; ValueError says why the devices cannot be laid out so."""
+    if devices % hosts:
+        raise ValueError(f"{devices} devices do not spread evenly over {hosts} hosts")
+    on_host, parts = devices // hosts, workload.tensor_ranks
+    for one in workload.exchanges:
+        block = one.ranks if one.parallel == "tensor" else one.ranks * parts
+        if devices % block or (on_host % block and block % on_host):
+            beside = f" beside tensor parallelism of {parts}" if block > one.ranks else ""
+            raise ValueError(f"{one.parallel} parallelism of {one.ranks}{beside} does not fit {on_host} devices a host")
+    whole = parts * workload.expert_ranks
+    dense, experts = (_group(devices // apart, apart, on_host) for apart in (parts, whole))
+    return Groups(on_host, parts, dense, experts)
+
+
+def _group(ranks: int, apart: int, on_host: int) -> Layout:
+    """Return the layout of so many devices, each so far from the next; the other devices work at the same time."""
+    if ranks * apart <= on_host:
+        return Layout(ranks, 1, ranks if apart == 1 else on_host)
+    return Layout(ranks, ranks if apart >= on_host else ranks * apart // on_host, on_host)
