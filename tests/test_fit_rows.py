@@ -63,6 +63,16 @@ def test_numbers_of_ranks_and_hosts_are_curves_of_one_family() -> None:
     assert one.value("topology") == "first"
 
 
+def test_all_ranks_are_one_family_with_the_first_of_them() -> None:
+    groups = [("first:2", 2), ("first:3", 3), ("world", 4)]
+    rows = [row(0, 8, 1e-6, topology=name, group=name, ranks=ranks) for name, ranks in groups]
+    (one,) = families(rows)
+    assert ([its.ranks for its in one.curves], one.value("topology")) == ([2, 3, 4], "first")
+    (alone,) = families(rows[2:])
+    assert alone.value("topology") == "world"
+    assert len(families([*rows, row(0, 8, 1e-6, topology="host", group="a")])) == 2
+
+
 def test_groups_at_several_places_are_families_of_their_own() -> None:
     rows = [row(0, 8, 1e-6, topology="host", group=name) for name in ("a", "b")]
     assert [one.value("group") for one in families(rows)] == ["a", "b"]

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +167,67 @@ def test_a_size_that_the_shell_parted_is_one(folder: Path, capsys: Out) -> None:
 def test_results_behind_the_sizes_are_told_apart(folder: Path, capsys: Out) -> None:
     assert main(["forecast", "--at", "64 KiB", str(folder)]) == 2
     assert "which is a path, and no RESULTS; write RESULTS before --at" in capsys.readouterr().err
+
+
+def begun(rows_: list[Record]) -> list[Record]:
+    """With the times at which cases begin, as runs write them."""
+    return [replace(one, started_at=f"2026-01-01T00:{one.launch:02}:{n % 60:02}") for n, one in enumerate(rows_)]
+
+
+@pytest.mark.parametrize("again", ["file", "copy", "link"])
+def test_the_same_launches_given_twice_are_no_more_launches(again: str, tmp_path: Path, capsys: Out) -> None:
+    folder = write(tmp_path / "run", begun(rows(2, (2,))))
+    second = {"file": folder / "results.csv", "copy": tmp_path / "copy", "link": tmp_path / "link"}[again]
+    if again == "copy":
+        shutil.copytree(folder, second)
+    if again == "link":
+        second.symlink_to(folder)
+    assert main(["forecast", str(folder), "--at", "64 KiB"]) == 0
+    alone = capsys.readouterr().out
+    assert main(["forecast", str(folder), str(second), "--at", "64 KiB"]) == 0
+    note, rest = capsys.readouterr().out.split("\n", 1)
+    assert rest == alone
+    said = "has 2 launches of" if again == "copy" else "given more than once, counted once"
+    assert note.startswith(f"note: {second}: {said}")
+
+
+def test_a_copy_that_went_on_adds_what_is_new(tmp_path: Path, capsys: Out) -> None:
+    its = begun(rows(3, (2,)))
+    cut = [one for one in its if one.launch == 0 or (one.launch == 1 and (one.size_bytes or 0) < 1024)]
+    folders = [str(write(tmp_path / name, part)) for name, part in (("cut", cut), ("whole", its))]
+    assert main(["forecast", *folders]) == 0
+    said = capsys.readouterr().out
+    assert "2 ranks, 3 launches:" in said
+    assert said.startswith(f"note: {folders[1]}: has 2 launches of {folders[0]} again, counted once")
+    other = begun(rows(1, (2,)))
+    later = [replace(one, started_at=f"2027{(one.started_at or '')[4:]}") for one in other]
+    assert main(["forecast", str(write(tmp_path / "a", other)), str(write(tmp_path / "b", later))]) == 0
+    assert "2 ranks, 2 launches:" in capsys.readouterr().out
+
+
+def test_what_another_place_answers_is_not_refused_beside_it(tmp_path: Path, capsys: Out) -> None:
+    shared = rows(2, (4,), oversubscribed=True, topology="world")
+    its = [*rows(2, (2,)), *rows(2, (3,), oversubscribed=True), *shared]
+    asked = ["forecast", str(write(tmp_path / "run", its)), "--at", "64 KiB", "--ranks", "2", "3", "4"]
+    assert main(asked) == 0
+    said = capsys.readouterr().out
+    assert [said.count(f"  {ranks} ranks: ") for ranks in (2, 3, 4)] == [1, 1, 1]
+    assert "refused" not in said
+    assert main([*asked, "9"]) == 0
+    assert capsys.readouterr().out.count("note: refused: ") == 2
+
+
+def test_where_no_law_was_tried_it_is_said_in_words(tmp_path: Path, capsys: Out) -> None:
+    path = str(write(tmp_path / "run", rows(2, (2,))))
+    assert main(["forecast", path, "--at", "64 KiB", "--ranks", "4", "--extrapolate"]) == 0
+    said = capsys.readouterr().out
+    assert ", in the middle of the laws  EXTRAPOLATED" in said
+    assert "not known" not in said
+
+
+def test_on_how_many_hosts_is_said(tmp_path: Path, capsys: Out) -> None:
+    its = [*rows(2, (2,), ranks_per_host=2), *rows(2, (4,), hosts=2, ranks_per_host=2)]
+    path = str(write(tmp_path / "run", its))
+    assert main(["forecast", path, "--at", "64 KiB", "--ranks", "2", "4", "8", "--extrapolate"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"  {where}: " in said for where in ("2 ranks on 1 host", "4 ranks on 2 hosts", "8 ranks on 4 hosts"))

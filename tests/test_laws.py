@@ -8,7 +8,7 @@ import pytest
 
 from collbench.collectives import names
 from collbench.readers.fit_rows import Curve, curve
-from collbench.readers.forecast import fit_family
+from collbench.readers.fitted import fit_family
 from collbench.readers.laws import LAWS, Law, crossover_bytes, fit_law, laws_of, misfit
 from fitted_curves import DATA_B_US, KIB, MIB, doubling, family, made_up
 

@@ -148,3 +148,26 @@ def test_questions_that_cannot_be_asked(
     run = written(tmp_path / "run", series("all_reduce", 1e9))
     assert main(["forecast", *(str(run) if word == "RUN" else word for word in words)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_devices_and_hosts_that_were_never_measured_together_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("scipy")
+    rows = [one for ranks in (2, 4) for one in series("all_reduce", 1e9, ranks)]
+    rows += series("all_reduce", 1e8, 2, hosts=2, ranks_per_host=1)
+    run = written(tmp_path / "run", rows)
+    words = ["forecast", str(run), "--workload", "resnet18", "--devices", "4", "--hosts", "2", "--compute", "32=80ms"]
+    assert main(words) == 2
+    assert "ranks per host: got 2 on 2 hosts, expected 1 as measured" in capsys.readouterr().err
+    assert main([*words, "--extrapolate"]) == 0
+    said = " ".join(capsys.readouterr().out.replace("#", "").split())
+    assert "some sizes, ranks, hosts or ranks per host lie beyond what was measured" in said
+
+
+def test_the_same_results_given_twice_count_once_and_it_is_said(tmp_path: Path) -> None:
+    pytest.importorskip("scipy")
+    run = written(tmp_path / "run", series("all_reduce", 1e9))
+    alone, twice = fabric_of([run]), fabric_of([run, run / "results.csv"])
+    assert twice.cost("all_reduce", 1 << 20, Layout(2, 1)) == alone.cost("all_reduce", 1 << 20, Layout(2, 1))
+    assert f"{run / 'results.csv'}: given more than once, counted once" in twice.assumptions

@@ -67,10 +67,20 @@ def test_back_to_back_the_buckets_add_up() -> None:
     assert found.hidden is None
 
 
-def test_what_lies_in_the_interval_holds_whatever_is_within() -> None:
-    assert only([replayed(BUCKETS, 1.04 * ALL_S)], about).holds(0.0)
-    assert not only([replayed(BUCKETS, 1.06 * ALL_S)], about).holds(0.0)
-    assert not only([replayed(BUCKETS, 0.94 * ALL_S)], about).holds(0.0)
+@pytest.mark.parametrize(
+    ("share", "within", "verdict"),
+    [
+        (1.04, 0.05, "holds"),
+        (1.04, 0.03, "in the interval only"),
+        (0.96, 0.03, "in the interval only"),
+        (1.06, 0.03, "off"),
+        (0.94, 0.03, "off"),
+        (1.06, 0.07, "holds"),
+    ],
+)
+def test_an_interval_that_holds_it_is_no_forecast_that_holds(share: float, within: float, verdict: str) -> None:
+    found = only([replayed(BUCKETS, share * ALL_S)], about)
+    assert (found.verdict(within), found.holds(within)) == (verdict, verdict == "holds")
 
 
 def test_calls_that_wait_add_the_computation() -> None:
@@ -211,6 +221,26 @@ def test_the_command_prints_both_and_its_code_says_whether_it_holds(
     assert values["forecast_s"] == pytest.approx(ALL_S)
     assert values["difference"] == pytest.approx(time_s / ALL_S - 1)
     assert main(["forecast", "--replay", str(run), "--within", "0.05"]) == 5
+
+
+def test_a_difference_beyond_within_is_exit_code_5_however_wide_the_interval(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scattered = [reduced(size, 0.5 + launch, launch=launch) for size in SIZES for launch in range(2)]
+    run = folder(tmp_path / "run", [*scattered, replayed(BUCKETS, 1.3 * ALL_S)])
+    assert main(["forecast", "--replay", str(run)]) == 5
+    said = capsys.readouterr().out
+    assert said.splitlines()[2].endswith("in the interval only")
+    assert "Only holds is exit code 0" in " ".join(said.replace("#", "").split())
+    assert main(["forecast", "--replay", str(run), "--within", "60%"]) == 0
+
+
+def test_the_all_reduce_of_the_same_results_count_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = folder(tmp_path / "run", [*MEASURED, replayed(BUCKETS, ALL_S)])
+    assert main(["forecast", "--replay", str(run), "--replay", str(run / "results.csv"), "--format", "json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    assert [row["launches"] for row in table["rows"]] == [1]
+    assert f"{run / 'results.csv'}: given more than once, counted once" in table["notes"]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def add(parser: argparse.ArgumentParser, positive: Callable[[str], int]) -> None
         type=counts,
         default=(),
         metavar="N,N",
-        help="counts of hosts (default: as few as hold them)",
+        help="counts of hosts (default: as few as hold them, with as many on each as were measured)",
     )
     step.add_argument("--batch", type=positive, metavar="N", help="samples of a step on each device")
     step.add_argument("--global-batch", type=positive, metavar="N", help="or on all devices together")
@@ -78,7 +78,11 @@ def add(parser: argparse.ArgumentParser, positive: Callable[[str], int]) -> None
         help='results with replays (kind = "replay"); forecast from all_reduce of RESULTS, or of the same results',
     )
     held.add_argument(
-        "--within", type=share, default=0.2, metavar="SHARE", help="how far off is still right (default: 20%%)"
+        "--within",
+        type=share,
+        default=0.2,
+        metavar="SHARE",
+        help="how far off is still right, whatever the interval (default: 20%%)",
     )
     parser.add_argument("--format", dest="form", choices=("text", "csv", "json"), default="text")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw the steps: FILE.png, .svg or .pdf")

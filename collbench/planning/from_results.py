@@ -9,8 +9,10 @@ from collbench.errors import UsageError
 from collbench.planning import measured
 from collbench.planning.fabric import Fabric
 from collbench.planning.measured import Ask, Told
-from collbench.readers.forecast import Fitted, Forecast, forecast
-from collbench.readers.forecast_command import fits_of, rows_of
+from collbench.readers.fitted import Fitted
+from collbench.readers.forecast import UNTRIED, Forecast, forecast
+from collbench.readers.forecast_command import fits_of
+from collbench.readers.forecast_rows import gather
 
 _ALL_RANKS = ("first", "world")
 
@@ -39,8 +41,9 @@ _OF_A_GROUP = ("group", "transport", "device")
 
 def fabric_of(paths: Sequence[Path], dtype: str = "", extrapolate: bool = False) -> Fabric:
     """Fit the results and let the fits answer; times of `dtype` (else of float32) go first, where there are any."""
-    rows = [row for row in rows_of(paths) if row.status == "ok"]
-    found = fits_of(paths)
+    gathered = gather(paths)
+    rows = [row for row in gathered.rows if row.status == "ok"]
+    found = fits_of(gathered.rows, paths)
     per_host = max((row.ranks_per_host or 1 for row in rows), default=1)
     rails = len({row.group for row in rows if row.topology == "rail"})
     of = {kind: tuple(one for one in found if one.family.value("topology") == kind) for kind in ("host", "rail")}
@@ -56,6 +59,7 @@ def fabric_of(paths: Sequence[Path], dtype: str = "", extrapolate: bool = False)
         vm=ask(of["host"] or whole),
         rails=ask(of["rail"]),
         at_once=rails,
+        notes=gathered.notes,
     )
 
 
@@ -117,8 +121,8 @@ def _of_one_setting(its: Sequence[Fitted]) -> None:
 
 def _told(of: Fitted, answer: Forecast) -> Told:
     marks = [f"times are those of {of.family.label}"]
-    marks += [f"over ranks by the law {answer.law}"] if answer.law else []
+    marks += [f"over ranks by the law {answer.law}"] if answer.law not in ("", UNTRIED) else []
     # One sentence for all sizes; each has its own wider interval.
-    marks += ["some sizes, ranks or hosts lie beyond what was measured"] if answer.extrapolated else []
+    marks += ["some sizes, ranks, hosts or ranks per host lie beyond what was measured"] if answer.extrapolated else []
     marks += [mark for mark in answer.marks if not mark.startswith("extrapolated")]
     return Told(answer.time_s, answer.low_s, answer.high_s, tuple(marks))

@@ -1,6 +1,6 @@
 """A fabric made of measurements: what a fit says of groups in a VM, of rails between hosts, or of all ranks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from collbench.errors import UsageError
@@ -30,14 +30,15 @@ def fabric(
     vm: Ask | None = None,
     rails: Ask | None = None,
     at_once: int = 0,
+    notes: Sequence[str] = (),
 ) -> Fabric:
     """Return the fabric of what was measured.
 
     `whole` is of groups of all ranks (topology `world`), `vm` of groups of one host (`host`), `rails` of groups with
     a rank of each host, `at_once` of them at the same time (`rail`). What the answers are marked with, and that bounds
-    are missing, stands in the fabric's assumptions once it was asked.
+    are missing, stands in the fabric's assumptions once it was asked; `notes` on the results stand there at once.
     """
-    said = [f"fabric measured: {name}"]
+    said = [f"fabric measured: {name}", *notes]
 
     def note(text: str) -> None:
         if text not in said:

@@ -16,7 +16,7 @@ from collbench.errors import CannotRun, CollbenchError, ExpectationFailed, Usage
 from collbench.planning import pipeline, replay_cost, tables
 from collbench.planning.costs import BOUNDS, Cost, Range
 from collbench.planning.tables import Column, Table
-from collbench.readers.forecast_command import rows_of
+from collbench.readers.forecast_rows import gather
 from collbench.record import Record
 from collbench.replay import Replayed
 
@@ -62,10 +62,17 @@ class Check:
         return (self.waited.middle - self.measured.middle) / most if most > unknown else None
 
     def holds(self, within: float) -> bool:
-        """Whether what was measured lies in the forecast's interval, or within this share of the forecast."""
-        if self.forecast is None or self.difference is None:
-            return False
-        return self.forecast.low <= self.measured.middle <= self.forecast.high or abs(self.difference) <= within
+        """Whether what was measured is within this share of the forecast, however wide the forecast's interval."""
+        return self.difference is not None and abs(self.difference) <= within
+
+    def verdict(self, within: float) -> str:
+        """In a word: an interval that holds what was measured may be so wide that it holds anything."""
+        if self.forecast is None:
+            return "no forecast"
+        if self.holds(within):
+            return "holds"
+        inside = self.forecast.low <= self.measured.middle <= self.forecast.high
+        return "in the interval only" if inside else "off"
 
 
 def checks(
@@ -129,8 +136,10 @@ def command(runs: Sequence[Path], results: Sequence[Path], within: float, extrap
 
     Return the exit code.
     """
-    rows = rows_of(runs)
-    found = checks(rows, rows_of(results) if results else rows, replay_cost.by_fit(extrapolate))
+    gathered = gather(runs)
+    known = gather(results) if results else gathered
+    rows = gathered.rows
+    found = checks(rows, known.rows, replay_cost.by_fit(extrapolate))
     others = [row for row in rows if row.collective == replay.NAME and row.status != "ok"]
     if not found:
         why = f"; the first of {len(others)} says: {_why(others[0])}" if others else ""
@@ -138,13 +147,13 @@ def command(runs: Sequence[Path], results: Sequence[Path], within: float, extrap
             f"{', '.join(map(str, runs))}: got no replay that ran, expected the results of a scenario with kind = "
             f'"replay"{why}; run one, such as collbench launch replay'
         )
-    tables.tell([table(found, within, others)], form)
+    tables.tell([table(found, within, others, tuple(dict.fromkeys((*gathered.notes, *known.notes))))], form)
     right = all(one.holds(within) for one in found) and all(row.status == "skipped" for row in others)
     return 0 if right else ExpectationFailed.exit_code
 
 
-def table(found: Sequence[Check], within: float, others: Sequence[Record] = ()) -> Table:
-    """Return forecasts and measurements beside each other; `others` are replays without a time."""
+def table(found: Sequence[Check], within: float, others: Sequence[Record] = (), said: Sequence[str] = ()) -> Table:
+    """Return forecasts and measurements beside each other; `others` are replays without a time, `said` more notes."""
     columns = [
         Column("workload", "workload"),
         Column("bucketing", "bucketing"),
@@ -170,8 +179,8 @@ def table(found: Sequence[Check], within: float, others: Sequence[Record] = ()) 
         "forecast: the computation, and the cost of each bucket by rows of all_reduce (by all_reduce: their mode, "
         "placement and call, the nearest to the replay's that were measured); blocking: one after the other; "
         "nonblocking: the buckets beside the computation, one after the other",
-        "difference: measured over forecast, less one; holds: measured lies in the forecast's interval, or within "
-        f"{within:.0%} of it",
+        f"difference: measured over forecast, less one; holds: within {within:.0%}; in the interval only: farther off, "
+        "but in the forecast's interval, which says how little is known; off: neither. Only holds is exit code 0",
         "in brackets: the 95 % intervals of the fit's forecasts, all at their ends together; of what was measured, the "
         "outermost ends of the launches' own, or the least and the most of few samples",
     ]
@@ -181,7 +190,7 @@ def table(found: Sequence[Check], within: float, others: Sequence[Record] = ()) 
             "overlap at all; - where the measured intervals are wider than that. A library without a thread of its own "
             "for progress does little while the rank computes"
         )
-    notes += dict.fromkeys(one.reason for one in found if one.reason)
+    notes += [*said, *dict.fromkeys(one.reason for one in found if one.reason)]
     for row in others:
         notes.append(f"{row.status}: {replay.short(row.pattern or '')}, {row.call}, by {row.backend}: {_why(row)}")
     return Table("replay", "replays: forecast and measured", columns, [_row(one, within) for one in found], notes)
@@ -192,7 +201,6 @@ def _why(row: Record) -> str:
 
 
 def _row(one: Check, within: float) -> dict[str, Any]:
-    verdict = "holds" if one.holds(within) else "off"
     return {
         **{name: getattr(one.row, name) for name in ("dtype", "backend", "group", "ranks", "hosts", "call", "mode")},
         "workload": one.replayed.workload,
@@ -206,5 +214,5 @@ def _row(one: Check, within: float) -> dict[str, Any]:
         **tables.spread("measured", "s", one.measured),
         "difference": one.difference,
         "hidden": one.hidden,
-        "verdict": "no forecast" if one.forecast is None else verdict,
+        "verdict": one.verdict(within),
     }

@@ -6,7 +6,8 @@ from functools import cache
 
 from collbench.errors import UsageError
 from collbench.planning.costs import Cost, Range
-from collbench.readers.forecast import Fitted, fitted, forecast
+from collbench.readers.fitted import Fitted, fitted
+from collbench.readers.forecast import forecast
 from collbench.record import Record
 from collbench.replay import parse
 

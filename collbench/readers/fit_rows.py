@@ -99,6 +99,8 @@ def families(records: Iterable[Record]) -> tuple[Family, ...]:
     for key, its in rows.items():
         for transport, same in _by_transport(its).items():
             words = [("" if value is None else str(value)) for value in key]
+            if any((row.topology or "").startswith("first:") for row in same):
+                words[-2] = "first"
             names = (*SETTING, "topology", "group")
             setting = (*zip(names, words, strict=True), ("transport", transport))
             crowded = [row for row in same if _crowded(row)]
@@ -125,10 +127,13 @@ def _crowded(row: Record) -> bool:
 
 
 def _where(record: Record) -> tuple[str, str]:
-    """The kind of topology, and the group where it stands for its place and not for its size alone."""
+    """The kind of topology, and the group where it stands for its place and not for its size alone.
+
+    All ranks are the first of them too: which the family is called, `families` says.
+    """
     topology = record.topology or ""
-    kind = "first" if topology.startswith("first:") else topology
-    return kind, "" if kind in ("world", "first") else record.group or ""
+    kind = "world" if topology.startswith("first:") else topology
+    return kind, "" if kind == "world" else record.group or ""
 
 
 def _by_transport(rows: Sequence[Record]) -> dict[str, list[Record]]:

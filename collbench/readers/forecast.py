@@ -6,24 +6,30 @@ size, and each number of ranks, is forecast from the others; beyond the last one
 """
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from collbench.errors import UsageError
 from collbench.readers.bootstrap import student
-from collbench.readers.fit import Fit, byte_share, carried, drawn, fit, line, root_mean_square, solve
-from collbench.readers.fit_rows import Curve, Family, Floats, families
-from collbench.readers.laws import fit_law, laws_of
-from collbench.readers.over_ranks import NEAR, Support, anchored, as_good, rank_error, support
-from collbench.record import Record
-from collbench.units import about, format_size
+from collbench.readers.fit import Fit, byte_share, carried, drawn, line, root_mean_square, solve
+from collbench.readers.fit_rows import Curve, Floats
+from collbench.readers.fitted import Fitted
+from collbench.readers.forecast_range import (
+    SAME_SIZE,
+    beside,
+    beyond,
+    measured,
+    no_slower,
+    octaves_beyond,
+    on_hosts,
+    usual_hosts,
+)
+from collbench.readers.over_ranks import NEAR, anchored, as_good, rank_error
+from collbench.units import about, format_duration
 
 UNTRIED = "not known"
 """In place of a law, where one number of ranks was measured."""
-_SAME_SIZE = 0.01
-"""Sizes are rounded to what divides by the ranks: what is nearer than this is the same size."""
 _WANDERS = 0.13
 """Standard deviation of what a bandwidth changes by (its logarithm) from a size to its double, however steady it was:
 from 2 MiB to 32 MiB, from memory, six collectives of each of two libraries on one host, by their median."""
@@ -35,31 +41,6 @@ _SLOWER_THAN_CACHE = 4.0
 libraries took 1.2 to 5 times as long for a byte on a host with 32 MiB of cache, all but one up to 3.4 times."""
 _ON_BANDWIDTH = 0.5
 """Part of a time that grows with the size, from which bandwidth decides it."""
-
-
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """A family with a fit for each of its curves, and the laws over ranks, best supported first."""
-
-    family: Family
-    fits: tuple[Fit, ...]
-    laws: tuple[Support, ...]
-
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """The smallest and the largest that any curve has."""
-        ends = [(one.curve.sizes[0], one.curve.sizes[-1]) for one in self.fits]
-        return int(min(low for low, _ in ends)), int(max(high for _, high in ends))
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """The numbers of ranks that were measured."""
-        return tuple(sorted({one.curve.ranks for one in self.fits}))
-
-    @property
-    def hosts(self) -> tuple[int, ...]:
-        """The numbers of hosts that were measured."""
-        return tuple(sorted({one.curve.hosts for one in self.fits}))
 
 
 @dataclass(frozen=True)
@@ -94,33 +75,26 @@ class _Part:
     """Logarithm of how much slower a cause makes it that cannot have been seen."""
 
 
-def fitted(records: Iterable[Record]) -> tuple[Fitted, ...]:
-    """Fit all families of the rows."""
-    return tuple(fit_family(one) for one in families(records))
-
-
-def fit_family(family: Family) -> Fitted:
-    """Fit a family's curves, and find the law that its numbers of ranks support."""
-    fits = tuple(fit(one) for one in family.curves)
-    laws = laws_of(family.value("collective"), family.curves)
-    several = [one for one in fits if one.curve.ranks > 1]
-    found = [support(fit_law(law, [one.curve for one in several]), several) for law in laws]
-    found.sort(key=lambda one: (one.misfit if one.error is None else one.error, one.misfit))
-    return Fitted(family, fits, tuple(found))
-
-
 def forecast(its: Fitted, size_bytes: int, ranks: int, hosts: int | None = None, extrapolate: bool = False) -> Forecast:
-    """Forecast one operation; a UsageError where that was not measured around and `extrapolate` is not given."""
-    hosts = _hosts(its, ranks) if hosts is None else hosts
-    beyond = _beyond(its, size_bytes, ranks, hosts, extrapolate)
-    same = [one for one in its.fits if (one.curve.ranks, one.curve.hosts) == (ranks, hosts)]
+    """Forecast one operation; a UsageError where that was not measured around and `extrapolate` is not given.
+
+    `hosts` is, where it is not given, what holds the ranks as they were measured.
+    """
+    hosts = usual_hosts(its, ranks) if hosts is None else hosts
+    over = beyond(its, size_bytes, ranks, hosts)
+    if over and not extrapolate:
+        raise UsageError(
+            f"forecast: {its.family.value('collective')}: {over[0].name}: got {over[0].got}, expected "
+            f"{over[0].expected} as measured; measure it, or allow --extrapolate and a wider interval"
+        )
+    same = measured(its, ranks, hosts)
     if same:
         part, law = _over_sizes(same[0], size_bytes), ""
     else:
         part = _over_ranks(its, size_bytes, ranks, hosts)
         law = its.laws[0].fitted.law.name if its.laws[0].error is not None else UNTRIED
     half = None if part.model is None else math.hypot(part.model, part.launches or 0.0)
-    marks = (*beyond, *part.marks)
+    marks = (*(one.mark for one in over), *part.marks)
     if part.launches is None:
         marks = (*marks, "from one launch: what launches differ by is not in the interval")
     if any(one.curve.oversubscribed for one in (same or its.fits)):
@@ -133,7 +107,7 @@ def forecast(its: Fitted, size_bytes: int, ranks: int, hosts: int | None = None,
         None if half is None else math.exp(max(part.value - half, min(part.least, part.value))),
         None if half is None else math.exp(min(part.value + math.hypot(half, part.slower), _top(part))),
         law,
-        bool(beyond),
+        bool(over),
         marks,
     )
 
@@ -142,61 +116,12 @@ def _top(part: _Part) -> float:
     return max(part.most + part.slower, part.value)
 
 
-def _hosts(its: Fitted, ranks: int) -> int:
-    """Of the curve with that many ranks, or the nearest."""
-    nearest = min(its.fits, key=lambda one: (abs(math.log(one.curve.ranks / ranks)), one.curve.hosts))
-    return nearest.curve.hosts
-
-
-def _beyond(its: Fitted, size: int, ranks: int, hosts: int, extrapolate: bool) -> tuple[str, ...]:
-    """What is asked for beyond what was measured; raise where that is not to be, or cannot be, forecast."""
-    where = its.family.value("collective")
-    if size < 1:
-        raise UsageError(f"forecast: {where}: size: got {size} B, expected at least 1 B")
-    same = [one for one in its.fits if (one.curve.ranks, one.curve.hosts) == (ranks, hosts)]
-    if not same and (not its.laws or ranks < 2):
-        raise UsageError(
-            f"forecast: {where}: ranks: got {ranks}, expected {_listed(its.ranks)} as measured: no law over ranks "
-            "tells of others; measure them"
-        )
-    if hosts > 1 and max(its.hosts) == 1:
-        raise UsageError(
-            f"forecast: {where}: got {hosts} hosts, expected 1 as measured: nothing is known of the way between "
-            "hosts; measure on 2 hosts at least"
-        )
-    beside = same or _beside(its, ranks)
-    low = int(max(one.curve.sizes[0] for one in beside))
-    high = int(min(one.curve.sizes[-1] for one in beside))
-    over = []
-    if not low * (1 - _SAME_SIZE) <= size <= high * (1 + _SAME_SIZE):
-        over.append(("size", format_size(size), f"{format_size(low)} to {format_size(high)}"))
-    if not its.ranks[0] <= ranks <= its.ranks[-1]:
-        over.append(("ranks", str(ranks), _listed(its.ranks)))
-    if not its.hosts[0] <= hosts <= its.hosts[-1]:
-        over.append(("hosts", str(hosts), _listed(its.hosts)))
-    if over and not extrapolate:
-        name, got, expected = over[0]
-        raise UsageError(
-            f"forecast: {where}: {name}: got {got}, expected {expected} as measured; measure it, or allow "
-            "--extrapolate and a wider interval"
-        )
-    return tuple(f"extrapolated: {name} {got} beyond {expected}" for name, got, expected in over)
-
-
-def _beside(its: Fitted, ranks: int) -> list[Fit]:
-    """The fits on the nearest numbers of ranks below and above."""
-    counts = [count for count in its.ranks if count > 1]
-    below = max((count for count in counts if count <= ranks), default=counts[0])
-    above = min((count for count in counts if count >= ranks), default=counts[-1])
-    return [one for one in its.fits if one.curve.ranks in (below, above)]
-
-
 def _over_sizes(its: Fit, size: int) -> _Part:
     curve = its.curve
     at, times = np.array([float(size)]), np.log(curve.times)
     value = float(carried(its.segments, curve.sizes, times, at)[0])
     launches = _launch_error(its, at)
-    if np.abs(np.log(curve.sizes / size)).min() < _SAME_SIZE:
+    if np.abs(np.log(curve.sizes / size)).min() < SAME_SIZE:
         return _Part(value, launches, 0.0 if launches is not None else None)
     octaves = math.log2(size / curve.sizes[-1])
     if octaves > 0:
@@ -210,14 +135,44 @@ def _over_sizes(its: Fit, size: int) -> _Part:
     # Between measured sizes it is worth what it was between others, not what it was at the ends.
     inner = slice(1, -1) if below < 0 else slice(None)
     near = np.argsort(np.abs(np.log(curve.sizes[inner] / size)), kind="stable")[:NEAR]
-    wide = student(max(len(near), 2)) * root_mean_square(held_out[inner][near])
+    times_t = student(max(len(near), 2))
     if below <= 0:
-        return _Part(value, launches, wide)
+        # What was held out stood so far from others; a size in a gap stands farther.
+        farther = np.maximum(np.abs(np.log2(curve.sizes / size)).min() / _octaves_apart(curve.sizes), 1.0)
+        off = (held_out * farther)[inner][near]
+        return _Part(value, launches, times_t * root_mean_square(off), (), *_between(its, size))
+    wide = times_t * root_mean_square(held_out[inner][near])
     # A smaller size takes no longer, and is carried no faster but for caches.
     end = _launch_error(its, curve.sizes[:1]) or 0.0
     most = float(times[0]) + end
     least = float(times[0]) - end - math.log(2.0**below * min(2.0**below, _SLOWER_THAN_CACHE))
     return _Part(value, launches, wide * (1 + below), least=least, most=most)
+
+
+def _octaves_apart(sizes: Floats) -> Floats:
+    """From each size to the nearest other one."""
+    steps = np.diff(np.log2(sizes))
+    return np.asarray(np.minimum(np.append(steps, np.inf), np.append(np.inf, steps)), dtype=np.float64)
+
+
+def _between(its: Fit, size: int) -> tuple[float, float]:
+    """The logarithms of time that a smaller and a larger measured size allow, each with what its launches differ by.
+
+    No bounds where the smaller one took longer, or where the bandwidth falls: what happens there is not monotone.
+    """
+    curve = its.curve
+    after = int(np.searchsorted(curve.sizes, size))
+    low, high = curve.sizes[after - 1], curve.sizes[after]
+    ends = np.log(curve.times[[after - 1, after]])
+    if ends[0] > ends[1] or any(one.from_bytes < high and one.to_bytes > low for one in its.dips):
+        return -math.inf, math.inf
+    return float(ends[0]) - _scatter(curve, after - 1), float(ends[1]) + _scatter(curve, after)
+
+
+def _scatter(curve: Curve, place: int) -> float:
+    """Half the interval of one more launch at a measured size, by the launches that have it; 0 where one does."""
+    its = curve.log_times[~np.isnan(curve.log_times[:, place]), place]
+    return student(len(its) - 1) * float(np.std(its, ddof=1)) * math.sqrt(1 + 1 / len(its)) if len(its) > 1 else 0.0
 
 
 def _caches(curve: Curve, octaves: float) -> tuple[tuple[str, ...], float]:
@@ -289,24 +244,30 @@ def _over_ranks(its: Fitted, size: int, ranks: int, hosts: int) -> _Part:
     # Where nothing tells the laws apart, it is in the middle of them.
     value = values[best.fitted.law.name] if best.error is not None else float(np.median(list(values.values())))
     spread = max(abs(other - value) for other in values.values())
-    nearest = min(_beside(its, ranks), key=lambda one: abs(math.log(one.curve.ranks / ranks)))
+    nearest = min(beside(its, ranks), key=lambda one: abs(math.log(one.curve.ranks / ranks)))
     part = _over_sizes(nearest, size)
     marks = part.marks
     if len(values) > 1 and best.error is not None:
         marks = (*marks, f"as well supported: {', '.join(name for name in values if name != best.fitted.law.name)}")
-    model = rank_error(best, float(size), ranks, its.ranks[-1])
     if best.error is None:
         marks = (*marks, f"which law over ranks holds was not tried: it is in the middle of {', '.join(values)}")
+    least, most = -math.inf, math.inf
+    if floor := no_slower(its, ranks, hosts):
+        # Among more ranks it takes no less.
+        fewer = _over_sizes(floor, size)
+        least = fewer.value - math.hypot(fewer.model or 0.0, fewer.launches or 0.0)
+        if value < fewer.value:
+            known, law = on_hosts(floor.curve.ranks, floor.curve.hosts), format_duration(math.exp(value))
+            marks = (*marks, f"by the law alone {law}: raised to what {known} take, since more take no less")
+            value = fewer.value
     if part.model is None and part.launches is not None:
         return _Part(value, part.launches, None, marks)
-    least, most = -math.inf, math.inf
-    if ranks > its.ranks[-1]:
-        # Among more ranks it takes no less, and no law grows faster than their number, or twice that by rounding.
+    if ranks > its.ranks[-1] and (hosts == 1 or nearest.curve.hosts > 1):
+        # No law grows faster than the number of ranks or hosts, or twice that by rounding.
         error = math.hypot(part.model or 0.0, part.launches or 0.0)
-        least, most = part.value - error, part.value + error + math.log(2 * ranks / its.ranks[-1])
-    half = math.hypot(part.model or 0.0, model, spread)
-    return _Part(value, part.launches, half, marks, least, most, part.slower)
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return " or ".join([", ".join(map(str, numbers[:-1])), str(numbers[-1])] if len(numbers) > 1 else map(str, numbers))
+        most = part.value + error + math.log(2 * max(ranks / its.ranks[-1], hosts / nearest.curve.hosts))
+    octaves = octaves_beyond(its, ranks, hosts)
+    half = math.hypot(part.model or 0.0, rank_error(best, float(size), octaves), spread)
+    # The law's own error says what it misses, even where its neighbours hide it.
+    own = max(best.misfit, best.error or 0.0) * (_NORMAL if octaves else 1.0)
+    return _Part(value, part.launches, max(half, own), marks, least, most, part.slower)

@@ -1,17 +1,20 @@
 """`collbench forecast`: from results to fits, and to what operations will take."""
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.errors import UsageError
 from collbench.output import complain, deliver
-from collbench.readers.forecast import Fitted, Forecast, fitted, forecast
+from collbench.readers.fitted import Fitted, fitted
+from collbench.readers.forecast import Forecast, forecast
+from collbench.readers.forecast_rows import gather
 from collbench.readers.forecast_text import as_csv, as_json, fits_text, forecasts_text
 from collbench.record import Record
-from collbench.results import read
 from collbench.units import parse_size
+
+_WHERE = ("topology", "group", "cores", "transport")
+"""What of a setting is about the place of its ranks."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,9 @@ def command(options: ForecastOptions) -> int:
     sizes = [_size(text) for text in options.at]
     if not sizes and (options.ranks or options.hosts or options.extrapolate):
         raise UsageError('forecast: got --ranks, --hosts or --extrapolate, expected them with --at; say --at "1 MiB"')
-    found = fits_of(options.results, options.collectives)
-    notes = _notes(found)
+    gathered = gather(options.results)
+    found = fits_of(gathered.rows, options.results, options.collectives)
+    notes = [*gathered.notes, *_notes(found)]
     if not sizes:
         asked: list[tuple[Fitted, Forecast]] | None = None
     else:
@@ -50,9 +54,8 @@ def command(options: ForecastOptions) -> int:
     return 0
 
 
-def fits_of(paths: Sequence[Path], collectives: Sequence[str] = ()) -> tuple[Fitted, ...]:
-    """Read the results and fit what they have of these collectives (all where none is named)."""
-    records = rows_of(paths)
+def fits_of(records: Sequence[Record], paths: Sequence[Path], collectives: Sequence[str] = ()) -> tuple[Fitted, ...]:
+    """Fit what the rows, from these paths, have of these collectives (all where none is named)."""
     known = sorted({row.collective for row in records if row.collective})
     for name in collectives:
         if name not in known:
@@ -64,27 +67,31 @@ def fits_of(paths: Sequence[Path], collectives: Sequence[str] = ()) -> tuple[Fit
     return found
 
 
-def rows_of(paths: Sequence[Path]) -> list[Record]:
-    """The rows of all results, each named by its folder: launches of two folders are two launches."""
-    places = dict.fromkeys(path.resolve() for path in paths)
-    return [dataclasses.replace(row, run_id=str(place)) for place in places for row in read(place)]
-
-
 def _answers(
     found: Sequence[Fitted], sizes: Sequence[int], options: ForecastOptions
 ) -> tuple[list[tuple[Fitted, Forecast]], list[str]]:
-    """The forecasts, and why others are refused; raise where all are."""
-    answers, refused = [], []
+    """The forecasts, and why others are refused; raise where all are.
+
+    A question is refused aloud only where no family answers it that differs in nothing but where its ranks are.
+    """
+    answers: list[tuple[Fitted, Forecast]] = []
+    refused: list[tuple[tuple[object, ...], UsageError]] = []
     for its in found:
         for ranks in options.ranks or its.ranks:
             for size in sizes:
                 try:
                     answers.append((its, forecast(its, size, ranks, options.hosts, options.extrapolate)))
                 except UsageError as error:
-                    refused.append(error)
+                    refused.append((_question(its, size, ranks), error))
     if not answers:
-        raise refused[0]
-    return answers, list(dict.fromkeys(f"refused: {error}" for error in refused))
+        raise refused[0][1]
+    answered = {_question(its, one.size_bytes, one.ranks) for its, one in answers}
+    return answers, list(dict.fromkeys(f"refused: {error}" for what, error in refused if what not in answered))
+
+
+def _question(its: Fitted, size: int, ranks: int) -> tuple[object, ...]:
+    setting = tuple((name, value) for name, value in its.family.setting if name not in _WHERE)
+    return setting, size, ranks
 
 
 def _notes(found: Sequence[Fitted]) -> list[str]:

@@ -13,7 +13,9 @@ import numpy as np
 from collbench.readers.bootstrap import LEVEL, Estimate
 from collbench.readers.fit import Fit, estimates, root_mean_square
 from collbench.readers.fit_rows import Floats
-from collbench.readers.forecast import Fitted, Forecast
+from collbench.readers.fitted import Fitted
+from collbench.readers.forecast import UNTRIED, Forecast
+from collbench.readers.forecast_range import on_hosts
 from collbench.readers.over_ranks import Support
 from collbench.units import about, format_duration, format_rate, format_size
 
@@ -63,7 +65,9 @@ def forecasts_text(asked: Asked, notes: Sequence[str]) -> str:
             else f"[{format_duration(one.low_s)}, {format_duration(one.high_s)}]"
         )
         by = f", by the law {one.law}" if one.law else ""
-        where = f"{one.ranks} ranks" + (f" on {one.hosts} hosts" if one.hosts > 1 else "")
+        by = ", in the middle of the laws" if one.law == UNTRIED else by
+        several = one.hosts > 1 or its.hosts[-1] > 1
+        where = on_hosts(one.ranks, one.hosts) if several else f"{one.ranks} ranks"
         rate = format_rate(one.size_bytes / one.time_s)
         mark = "  EXTRAPOLATED" if one.extrapolated else ""
         size = format_size(one.size_bytes)

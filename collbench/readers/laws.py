@@ -188,6 +188,6 @@ def misfit(fitted: LawFit, curves: Sequence[Curve]) -> float:
 
 
 def laws_of(collective: str, curves: Sequence[Curve]) -> tuple[Law, ...]:
-    """Those that these curves can tell of: a hierarchy needs several hosts with several ranks on them."""
-    tiered = any(one.hosts > 1 and one.ranks_per_host > 1 for one in curves)
+    """Those that these curves can tell of: a hierarchy needs several hosts, and several ranks on a host."""
+    tiered = any(one.hosts > 1 for one in curves) and any(one.ranks_per_host > 1 for one in curves)
     return tuple(law for law in LAWS.get(collective, ()) if tiered or law.name != "hierarchical")

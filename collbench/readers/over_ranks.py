@@ -33,12 +33,15 @@ class Support:
     """Ranks, sizes, errors in logarithms (forecast over measured)."""
     ahead: tuple[tuple[float, Floats, Floats], ...]
     """Octaves from the largest number of ranks before, sizes, errors: forecast from fewer ranks alone."""
+    untried: tuple[tuple[int, Floats, Floats], ...] = ()
+    """Ranks, sizes, errors of the law's own fit where nothing else was between hosts, so that none can be held out."""
 
     @property
     def error(self) -> float | None:
-        """Hold-out error (root mean square); None with one number of ranks."""
-        errors = [its for _, _, its in self.held_out]
-        return root_mean_square(np.concatenate(errors)) if errors else None
+        """Hold-out error (root mean square), and that of the fit where none can be held out; None with one count."""
+        if not self.held_out:
+            return None
+        return root_mean_square(np.concatenate([its for _, _, its in (*self.held_out, *self.untried)]))
 
 
 def as_good(one: Support, best: Support) -> bool:
@@ -51,20 +54,23 @@ def as_good(one: Support, best: Support) -> bool:
 def support(law: LawFit, fits: Sequence[Fit]) -> Support:
     """Try a law on the numbers of ranks that were measured, each of them forecast from others."""
     curves = [one.curve for one in fits]
-    held_out, ahead = [], []
+    held_out, ahead, untried = [], [], []
     counts = sorted({one.ranks for one in curves})
     for count in counts:
         rest = [one for one in fits if one.curve.ranks != count]
         its = [one for one in curves if one.ranks == count]
         if _known(rest, its):
             held_out.append((count, *_errors(fit_law(law.law, [one.curve for one in rest]), rest, its)))
+        elif rest:
+            errors = np.concatenate([np.log(law.of(one)) - np.log(one.times) for one in its])
+            untried.append((count, np.concatenate([one.sizes for one in its]), errors))
     for before, count in itertools.pairwise(counts):
         rest = [one for one in fits if one.curve.ranks <= before]
         its = [one for one in curves if one.ranks == count]
         if _known(rest, its):
-            errors = _errors(fit_law(law.law, [one.curve for one in rest]), rest, its)
-            ahead.append((math.log2(count / before), *errors))
-    return Support(law, misfit(law, curves), tuple(held_out), tuple(ahead))
+            forward = _errors(fit_law(law.law, [one.curve for one in rest]), rest, its)
+            ahead.append((math.log2(count / before), *forward))
+    return Support(law, misfit(law, curves), tuple(held_out), tuple(ahead), tuple(untried))
 
 
 def _known(rest: Sequence[Fit], its: Sequence[Curve]) -> bool:
@@ -103,15 +109,15 @@ def anchored(law: LawFit, fits: Sequence[Fit], at: Floats, ranks: int, hosts: in
     return np.asarray(np.log(law.times(at, ranks, hosts, ranks_per_host)) + between, dtype=np.float64)
 
 
-def rank_error(best: Support, size: float, ranks: int, most: int) -> float:
+def rank_error(best: Support, size: float, octaves: float) -> float:
     """Half the interval by how the law forecast other numbers of ranks at the sizes nearest to this one.
 
-    `most` is the largest number of ranks that was measured.
+    `octaves` are those beyond what was measured.
     """
-    octaves = math.log2(ranks / most)
-    tried = [(distance, sizes, errors) for distance, sizes, errors in best.ahead]
+    tried = list(best.ahead)
     if octaves <= 0 or not tried:
         tried = [(0.0, sizes, errors) for _, sizes, errors in best.held_out]
+    tried += [(0.0, sizes, errors) for _, sizes, errors in best.untried]
     tried = [one for one in tried if len(one[1])]
     if not tried:
         return 0.0

@@ -1,0 +1,50 @@
+"""A family of curves with its fits, and with the laws that its numbers of ranks support."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from collbench.readers.fit import Fit, fit
+from collbench.readers.fit_rows import Family, families
+from collbench.readers.laws import fit_law, laws_of
+from collbench.readers.over_ranks import Support, support
+from collbench.record import Record
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A family with a fit for each of its curves, and the laws over ranks, best supported first."""
+
+    family: Family
+    fits: tuple[Fit, ...]
+    laws: tuple[Support, ...]
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The smallest and the largest that any curve has."""
+        ends = [(one.curve.sizes[0], one.curve.sizes[-1]) for one in self.fits]
+        return int(min(low for low, _ in ends)), int(max(high for _, high in ends))
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The numbers of ranks that were measured."""
+        return tuple(sorted({one.curve.ranks for one in self.fits}))
+
+    @property
+    def hosts(self) -> tuple[int, ...]:
+        """The numbers of hosts that were measured."""
+        return tuple(sorted({one.curve.hosts for one in self.fits}))
+
+
+def fitted(records: Iterable[Record]) -> tuple[Fitted, ...]:
+    """Fit all families of the rows."""
+    return tuple(fit_family(one) for one in families(records))
+
+
+def fit_family(family: Family) -> Fitted:
+    """Fit a family's curves, and find the law that its numbers of ranks support."""
+    fits = tuple(fit(one) for one in family.curves)
+    laws = laws_of(family.value("collective"), family.curves)
+    several = [one for one in fits if one.curve.ranks > 1]
+    found = [support(fit_law(law, [one.curve for one in several]), several) for law in laws]
+    found.sort(key=lambda one: (one.misfit if one.error is None else one.error, one.misfit))
+    return Fitted(family, fits, tuple(found))

@@ -1,0 +1,149 @@
+"""What was measured around a question: on which hosts it is asked, which curves lie beside it, and what is beyond."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from collbench.errors import UsageError
+from collbench.readers.fit import Fit
+from collbench.readers.fitted import Fitted
+from collbench.units import format_size
+
+SAME_SIZE = 0.01
+"""Sizes are rounded to what divides by the ranks: what is nearer than this is the same size."""
+_FARTHEST = 2
+"""Octaves from the nearest measured size up to which a size between two others counts as measured around: sizes by a
+factor of 16 are the widest that sweeps are made of."""
+
+
+@dataclass(frozen=True)
+class Over:
+    """What is asked for beyond what was measured."""
+
+    name: str
+    got: str
+    expected: str
+    beyond: str = ""
+    """In place of `beyond <expected>`, in a mark."""
+
+    @property
+    def mark(self) -> str:
+        """What is said beside the answer."""
+        return f"extrapolated: {self.name} {self.got} {self.beyond or f'beyond {self.expected}'}"
+
+
+def measured(its: Fitted, ranks: int, hosts: int) -> list[Fit]:
+    """The fit on so many ranks of so many hosts, if it was measured."""
+    return [one for one in its.fits if (one.curve.ranks, one.curve.hosts) == (ranks, hosts)]
+
+
+def usual_hosts(its: Fitted, ranks: int) -> int:
+    """On how many hosts ranks are where nobody says it: as measured, or as few as hold them at the measured density."""
+    if same := [one.curve.hosts for one in its.fits if one.curve.ranks == ranks]:
+        return min(same)
+    for hosts in its.hosts:
+        low, high = _density(its, hosts)
+        if low <= _per_host(ranks, hosts) <= high:
+            return hosts
+    return 1 if its.hosts[-1] == 1 else _per_host(ranks, max(one.curve.ranks_per_host for one in its.fits))
+
+
+def beyond(its: Fitted, size: int, ranks: int, hosts: int) -> tuple[Over, ...]:
+    """What is asked for beyond what was measured; raise where that cannot be forecast at all."""
+    where = its.family.value("collective")
+    if size < 1:
+        raise UsageError(f"forecast: {where}: size: got {size} B, expected at least 1 B")
+    same = measured(its, ranks, hosts)
+    if not same and (not its.laws or ranks < 2):
+        raise UsageError(
+            f"forecast: {where}: ranks: got {ranks}, expected {_listed(its.ranks)} as measured: no law over ranks "
+            "tells of others; measure them"
+        )
+    if hosts > ranks:
+        raise UsageError(
+            f"forecast: {where}: hosts: got {hosts} for {ranks} ranks, expected a rank on each; give fewer"
+        )
+    if hosts > 1 and max(its.hosts) == 1:
+        raise UsageError(
+            f"forecast: {where}: got {hosts} hosts, expected 1 as measured: nothing is known of the way between "
+            "hosts; measure on 2 hosts at least"
+        )
+    over = list(_sizes_beyond(same or beside(its, ranks), size))
+    if not its.ranks[0] <= ranks <= its.ranks[-1]:
+        over.append(Over("ranks", str(ranks), _listed(its.ranks)))
+    if not its.hosts[0] <= hosts <= its.hosts[-1]:
+        over.append(Over("hosts", str(hosts), _listed(its.hosts)))
+    low, high = _density(its, hosts)
+    on_one = its.hosts[-1] == 1  # there the ranks say it already
+    if not same and not on_one and not low <= _per_host(ranks, hosts) <= high:
+        got = f"{_per_host(ranks, hosts)} on {hosts} host{'s' * (hosts > 1)}"
+        over.append(Over("ranks per host", got, f"{low}" if low == high else f"{low} to {high}"))
+    return tuple(over)
+
+
+def octaves_beyond(its: Fitted, ranks: int, hosts: int) -> float:
+    """How far ranks, hosts or ranks per host lie beyond what was measured, by the farthest; 0 where none does."""
+    low, high = _density(its, hosts)
+    its_own = _per_host(ranks, hosts)
+    factors = (ranks / its.ranks[-1], hosts / its.hosts[-1], its_own / high, low / its_own)
+    return max(0.0, math.log2(max(factors)))
+
+
+def beside(its: Fitted, ranks: int) -> list[Fit]:
+    """The fits on the nearest numbers of ranks below and above."""
+    counts = [count for count in its.ranks if count > 1]
+    below = max((count for count in counts if count <= ranks), default=counts[0])
+    above = min((count for count in counts if count >= ranks), default=counts[-1])
+    return [one for one in its.fits if one.curve.ranks in (below, above)]
+
+
+def no_slower(its: Fitted, ranks: int, hosts: int) -> Fit | None:
+    """The fit that cannot take longer: of the most ranks up to these, on no more hosts, with no more on each."""
+    known = [
+        one
+        for one in its.fits
+        if 1 < one.curve.ranks <= ranks
+        and one.curve.hosts <= hosts
+        and one.curve.ranks_per_host <= _per_host(ranks, hosts)
+    ]
+    return max(known, key=lambda one: (one.curve.ranks, one.curve.hosts), default=None)
+
+
+def on_hosts(ranks: int, hosts: int) -> str:
+    """Both in words."""
+    return f"{ranks} ranks on {hosts} host{'s' * (hosts > 1)}"
+
+
+def _density(its: Fitted, hosts: int) -> tuple[int, int]:
+    """The least and the most ranks per host that were measured on so many hosts, or on both nearest numbers of them."""
+    known = [one.curve for one in its.fits if one.curve.ranks > 1] or [one.curve for one in its.fits]
+    counts = sorted({one.hosts for one in known})
+    below = max((count for count in counts if count <= hosts), default=counts[0])
+    above = min((count for count in counts if count >= hosts), default=counts[-1])
+    ranges = [[one.ranks_per_host for one in known if one.hosts == count] for count in (below, above)]
+    return max(min(one) for one in ranges), min(max(one) for one in ranges)
+
+
+def _per_host(ranks: int, hosts: int) -> int:
+    return -(-ranks // hosts)
+
+
+def _sizes_beyond(fits: Sequence[Fit], size: int) -> list[Over]:
+    low = int(max(one.curve.sizes[0] for one in fits))
+    high = int(min(one.curve.sizes[-1] for one in fits))
+    if not low * (1 - SAME_SIZE) <= size <= high * (1 + SAME_SIZE):
+        return [Over("size", format_size(size), f"{format_size(low)} to {format_size(high)}")]
+    sizes = max((one.curve.sizes for one in fits), key=lambda its: float(np.abs(np.log2(its / size)).min()))
+    if np.abs(np.log2(sizes / size)).min() <= _FARTHEST:
+        return []
+    after = int(np.searchsorted(sizes, size))
+    ends = format_size(int(sizes[after - 1])), format_size(int(sizes[after]))
+    times = 2**_FARTHEST
+    expected = f"up to {times} times {ends[0]} or from 1/{times} of {ends[1]} on"
+    return [Over("size", format_size(size), expected, f"in the gap between {ends[0]} and {ends[1]}")]
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return " or ".join([", ".join(map(str, numbers[:-1])), str(numbers[-1])] if len(numbers) > 1 else map(str, numbers))
