@@ -68,3 +68,12 @@ def test_fewer_rails_than_share_the_links_are_no_answer() -> None:
     found = measured.fabric("run", 4, vm=ask, rails=ask, at_once=1)
     with pytest.raises(UsageError, match="got rails of 1 device of each host at once, expected 4"):
         found.cost("all_reduce", 4000, Layout(8, 2))
+
+
+def test_what_is_extrapolated_is_told_on() -> None:
+    def ask(collective: str, size_bytes: int, ranks: int, hosts: int) -> Told:
+        return Told(1.0, 0.9, 1.1 if ranks > 2 else None, extrapolated=ranks > 2)
+
+    found = measured.fabric("beyond", 8, whole=ask)
+    assert found.cost("all_reduce", 1000, Layout(4, 1)).total.extrapolated
+    assert not found.cost("all_reduce", 1000, Layout(2, 1)).total.extrapolated

@@ -125,4 +125,4 @@ def _told(of: Fitted, answer: Forecast) -> Told:
     # One sentence for all sizes; each has its own wider interval.
     marks += ["some sizes, ranks, hosts or ranks per host lie beyond what was measured"] if answer.extrapolated else []
     marks += [mark for mark in answer.marks if not mark.startswith("extrapolated")]
-    return Told(answer.time_s, answer.low_s, answer.high_s, tuple(marks))
+    return Told(answer.time_s, answer.low_s, answer.high_s, tuple(marks), answer.extrapolated)

@@ -16,6 +16,7 @@ class Told:
     low_s: float | None = None
     high_s: float | None = None
     marks: tuple[str, ...] = ()
+    extrapolated: bool = False
 
 
 Ask = Callable[[str, int, int, int], Told]
@@ -50,8 +51,8 @@ def fabric(
             note(f"{collective}: {mark}")
         if answer.low_s is None or answer.high_s is None:
             note(f"{collective}: some of the times have no interval, and their low and high are the time itself")
-            return Range(answer.time_s, answer.time_s, answer.time_s)
-        return Range(answer.low_s, answer.time_s, answer.high_s)
+            return Range(answer.time_s, answer.time_s, answer.time_s, extrapolated=answer.extrapolated)
+        return Range(answer.low_s, answer.time_s, answer.high_s, extrapolated=answer.extrapolated)
 
     def inside(collective: str, size_bytes: int, ranks: int) -> Range:
         if vm is None:
