@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+import os
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.backends.base import NO_STATUS, STATUS, Backend, BoundCall, Call, CallList, Steps, call_list
+from collbench.backends.base import NO_STATUS, Backend, BoundCall, Call, CallList, Steps, call_list
 from collbench.backends.cuda import DeviceMemory, Driver, OnDevice, device_index, free_bytes
 from collbench.backends.events import Events, measure_clock, worst_clock
 from collbench.backends.meeting import meeting_calls, meeting_step
@@ -116,7 +117,9 @@ class OnStream(OnDevice, Backend):
         self._flag_memory = cupy.cuda.alloc_pinned_memory(64)
         self._flag: NDArray[Any] = np.frombuffer(self._flag_memory, np.int32, 1)
         self._flag[0] = _RELEASED
-        self._can_hold = self._wait_for_flag() == 0
+        # With this setting a launch returns when the device has finished it: on a stream that is held, never.
+        blocking = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
+        self._can_hold = self._wait_for_flag() == 0 and not blocking
         self._stream.synchronize()
         self.device_clock = measure_clock(cupy, self._stream, self._hold, self._release)
 
@@ -396,6 +399,3 @@ def invoke(call: Call) -> int:
     """Make a call once, as the compiled loop would; its masked result."""
     prototype = ctypes.CFUNCTYPE(ctypes.c_uint64, *[ctypes.c_uint64] * len(call.words))
     return int(prototype(call.address)(*[word & 0xFFFFFFFFFFFFFFFF for word in call.words])) & call.mask
-
-
-__all__ = ["GUARD_BYTES", "STATUS", "Made", "OnStream", "Operation", "invoke"]

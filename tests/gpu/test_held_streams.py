@@ -111,6 +111,17 @@ def test_too_many_launches_are_not_held(device: Any, caller: str, monkeypatch: p
     bound.close()
 
 
+def test_launches_that_wait_for_the_device_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs(1)
+    for setting, holds in (("1", False), ("0", True)):
+        monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", setting)
+        backend = backend_named("device")(World())
+        bound, _ = copied(backend, "latency", "compiled")
+        assert bound.notes == (() if holds else ("stream_not_held",))
+        bound.close()
+        backend.close()
+
+
 def test_the_clock_of_the_device_is_measured_and_goes_with_its_times(device: Any) -> None:
     clock = device.device_clock
     assert 0 < clock.floor_s < 1e-3
