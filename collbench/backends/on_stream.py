@@ -117,9 +117,8 @@ class OnStream(OnDevice, Backend):
         self._flag_memory = cupy.cuda.alloc_pinned_memory(64)
         self._flag: NDArray[Any] = np.frombuffer(self._flag_memory, np.int32, 1)
         self._flag[0] = _RELEASED
-        # With this setting a launch returns when the device has finished it: on a stream that is held, never.
-        blocking = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
-        self._can_hold = self._wait_for_flag() == 0 and not blocking
+        # With CUDA_LAUNCH_BLOCKING a launch returns when the device has finished it: on a stream that is held, never.
+        self._can_hold = self._wait_for_flag() == 0 and os.environ.get("CUDA_LAUNCH_BLOCKING", "0") in ("", "0")
         self._stream.synchronize()
         self.device_clock = measure_clock(cupy, self._stream, self._hold, self._release)
 
