@@ -61,7 +61,9 @@ def figures(
     if not sampled.durations_s.size:
         return {}
     case, shape, collective = point.case, point.shape, point.collective
-    by_device = sampled.device_s is not None
+    by_device, hosts_clock = sampled.device_s is not None, clock
+    if by_device and bound.device_clock is not None:
+        clock = bound.device_clock
     durations = sampled.device_s if sampled.device_s is not None else sampled.durations_s
     enqueued, hosted = sampled.enqueue_s, sampled.durations_s
     if collective.timed_ranks >= 0:
@@ -71,7 +73,7 @@ def figures(
     summary = summarise(worst, step_s)
     slowest = slowest_rank(durations)
     notes = [*bound.notes, *flags]
-    if not by_device and clock.floor_s > _FLOOR_SHARE * summary.median_s * sampled.batch:
+    if clock.floor_s > _FLOOR_SHARE * summary.median_s * sampled.batch:
         notes.append("timer_floor")
     if case.requested_bytes and not shape.size_bytes and case.dtype:
         notes.append("rounded_to_nothing")
@@ -109,7 +111,7 @@ def figures(
         "slowest_rank": point.group.ranks[slowest.rank] if slowest else None,
         "slowest_rank_share": slowest.share if slowest else None,
         "late_starts": sampled.late_starts,
-    } | _arrival(point, sampled, clock)
+    } | _arrival(point, sampled, hosts_clock)
 
 
 def _arrival(point: Point, sampled: Sampled, clock: Clock) -> dict[str, Any]:

@@ -31,6 +31,13 @@ STOP_TIMEOUT_S = 30.0
 """For MPI_Finalize, where some libraries hang after all is done."""
 
 
+_NCCL_RANKS = 2
+"""So many ranks NCCL can have on a device as it is; more hang where the device has no room for all of their blocks, and
+NCCL_MAX_CTAS is to limit them (NCCL user guide, NCCL_MULTI_RANK_GPU_ENABLE)."""
+_LEAST_MULTIPROCESSORS = 14
+"""Of the smallest instance of a device (MIG 1g of an A100): one block of some rank on each."""
+
+
 @dataclass(frozen=True)
 class RankOptions:
     """What `collbench run` was told."""
@@ -183,7 +190,7 @@ def _run(
 
 
 def set_up_nccl(job: Job, options: RankOptions, world: "World") -> None:
-    """Say to NCCL, before it is loaded, where it writes its log, and that ranks may share a device."""
+    """Say to NCCL, before it is loaded, where it writes its log, and how ranks may share a device."""
     if importlib.util.find_spec("cupy") is None:
         return
     from collbench import nccl_log
@@ -197,6 +204,8 @@ def set_up_nccl(job: Job, options: RankOptions, world: "World") -> None:
     os.environ.update(nccl_log.settings(logs, os.environ, tuning=options.choices))
     if world.ranks_per_device > 1:
         os.environ.setdefault("NCCL_MULTI_RANK_GPU_ENABLE", "1")
+    if world.ranks_per_device > _NCCL_RANKS and "NCCL_MAX_NCHANNELS" not in os.environ:
+        os.environ.setdefault("NCCL_MAX_CTAS", str(max(1, _LEAST_MULTIPROCESSORS // world.ranks_per_device)))
 
 
 def _job(options: RankOptions, world: "World", scenario: "Scenario") -> Job:

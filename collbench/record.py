@@ -144,7 +144,9 @@ class Record:
     )
     slowdown: float | None = column("ratio", "time_p50_s over that of the same case without the neighbour, same launch")
     channels: int | None = column("", "channels that the library says it uses")
-    host_p50_s: float | None = column("s", "median by the host's clock; where the clock is the device's, with the hold")
+    host_p50_s: float | None = column(
+        "s", "median by the host's clock; where a stream was held, from when it was let go"
+    )
     stream_sync_p50_s: float | None = column("s", "median cost of synchronising an idle stream before each MPI call")
     sm_clock_MHz: float | None = column("MHz", "lowest clock of the ranks' devices after the case")  # noqa: N815
     temperature_C: float | None = column("degree C", "highest temperature of the ranks' devices after the case")  # noqa: N815

@@ -129,11 +129,14 @@ class _Sampler:
         local = np.zeros(1 + rows * samples, np.int64)
         local[0] = status & 0x7FFFFFFFFFFFFFFF
         table = local[1:].reshape(rows, samples)
-        table[_HOST] = stamps[:, 2] - stamps[:, 0]
+        first, entries = self._iteration - samples * batch, stamps[:, 0]
+        if self.bound.entry_times is not None and not status:
+            entries = self.bound.entry_times(first, samples)
+        table[_HOST] = stamps[:, 2] - entries
         table[_ENQUEUE] = stamps[:, 1] - stamps[:, 0]
         if self.bound.device_times is not None and not status:
-            table[_DEVICE] = self.bound.device_times(self._iteration - samples * batch, samples)
-        table[_ENTRY] = stamps[:, 0]
+            table[_DEVICE] = self.bound.device_times(first, samples)
+        table[_ENTRY] = entries
         if pacer is not None:
             table[_LATE] = pacer.end(stamps[:, 0])
         whole = self._group.gather_array(local)
@@ -185,6 +188,8 @@ def sample(
 ) -> Sampled:
     """Warm up and sample one bound case; collective over the group. `history` is what this rank knows of its clock."""
     bound.prime()
+    if bound.device_times is not None and bound.device_clock is not None:
+        step_s = bound.device_clock.step_s
     common = CommonClock(group, history)
     common.measure()
     pacer = None

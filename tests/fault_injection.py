@@ -14,7 +14,9 @@ class Finder:
         spec.loader.exec_module = exec_module
         return spec
 
-if int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "-1"))) in %(ranks)r:
+# Another file of this name may execute this one again: what is to happen once must not happen twice.
+there = any(type(one).__name__ == "Finder" for one in sys.meta_path)
+if not there and int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "-1"))) in %(ranks)r:
     sys.meta_path.insert(0, Finder())
 
 # This file stands before another of its name, perhaps: let that one do its work too.

@@ -20,7 +20,7 @@ SAMPLES = 30
 ENTRIES = np.stack([np.arange(SAMPLES) + late for late in (0.0, 0.3, 0.1)])  # the second one is last
 
 
-def said(collective: str, mode: str = "latency", **changed: Any) -> dict[str, Any]:
+def said(collective: str, mode: str = "latency", device_clock: Clock | None = None, **changed: Any) -> dict[str, Any]:
     """The figures of a case on ranks 4, 7 and 9 of a world."""
     sweep = Sweep(collectives=(collective,), sizes=(8,))
     (case,) = expand(Scenario(name="t", title="t", sweeps=(sweep,), measure=Measure(modes=(mode,)))).cases
@@ -32,7 +32,7 @@ def said(collective: str, mode: str = "latency", **changed: Any) -> dict[str, An
     sampled = Sampled(durations, durations, None, 1, 1, "budget", entry_s=ENTRIES, clock_error_s=0.01)
     return figures(
         point,
-        BoundCall(buffers=[]),
+        BoundCall(buffers=[], device_clock=device_clock),
         replace(sampled, **changed),
         clock=Clock(1e-9, 1e-8),
         oversubscribed=False,
@@ -67,3 +67,28 @@ def test_a_batch_has_no_arrivals() -> None:
     assert (row["late_starts"], row["clock_error_s"]) == (3, 0.01)
     assert "arrival_skew_s" not in row
     assert "arrival_skew_s" not in said("all_reduce", entry_s=None)
+
+
+def test_rows_of_a_devices_clock_have_its_step_and_its_floor() -> None:
+    device_s = np.full((3, SAMPLES), 1e-5)
+    fine, coarse = Clock(4e-7, 3.2e-8), Clock(1.5e-6, 5e-7)
+    row = said("all_reduce", device_clock=coarse, device_s=device_s)
+    assert (row["clock"], row["timer_floor_s"], row["clock_step_s"]) == ("device", 1.5e-6, 5e-7)
+    assert row["notes"] == "timer_floor"  # 1.5 of 10 us
+    # All samples are alike, and yet the median is known to a step only.
+    assert row["time_p50_high_s"] - row["time_p50_low_s"] == pytest.approx(5e-7)
+    assert said("all_reduce", device_clock=fine, device_s=device_s)["notes"] is None
+    # Sixteen operations in a graph share the events around it.
+    row = said("all_reduce", mode="graph", device_clock=coarse, device_s=device_s, batch=16)
+    assert row["notes"] is None
+    assert row["time_p50_high_s"] - row["time_p50_low_s"] == pytest.approx(5e-7 / 16)
+
+
+def test_the_clock_of_a_device_says_nothing_of_times_by_the_hosts() -> None:
+    row = said("all_reduce", device_clock=Clock(1.5e-6, 5e-7))
+    assert (row["clock"], row["timer_floor_s"], row["clock_step_s"]) == ("host", 1e-9, 1e-8)
+
+
+def test_arrivals_are_by_the_hosts_clock() -> None:
+    device_s = np.full((3, SAMPLES), 1e-5)
+    assert said("all_reduce", device_clock=Clock(1.0, 1.0), device_s=device_s)["last_rank"] == 7

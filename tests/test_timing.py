@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from collbench.backends.base import BoundCall, Steps, no_step
+from collbench.clock import Clock
 from collbench.scenario import Measure
 from collbench.timing import Sampled, python_loop, sample
 from collbench.world import World
@@ -95,3 +96,38 @@ def test_the_python_loop_reads_the_clock_as_the_compiled_one_does() -> None:
     python_loop(steps, 10, 2, stamps)
     assert order == ["m10", "r10", "r11", "f10", "m12", "r12", "r13", "f12"]
     assert (np.diff(stamps.ravel()) >= 0).all()
+
+
+def quantised(step_s: float) -> BoundCall:
+    """A case that a device's clock says takes 5 us, each time."""
+    call = sleeping(0.0)
+    call.device_times = lambda first, samples: np.full(samples, 5000, np.int64)
+    call.device_clock = Clock(1e-6, step_s)
+    return call
+
+
+def test_precision_is_no_better_than_the_devices_clock() -> None:
+    measure = replace(MEASURE, precision=0.02, time_budget_s=0.05)
+    assert taken(quantised(1e-8), measure).stopped_by == "precision"
+    assert taken(quantised(5e-7), measure).stopped_by == "budget"  # a half step is 5 %
+
+
+def test_what_begins_later_than_it_is_queued_is_timed_from_then() -> None:
+    call = sleeping(0.002)
+    began: list[int] = []
+
+    def finish(k: int) -> None:
+        time.sleep(0.002)
+        began.append(time.monotonic_ns())
+        time.sleep(0.001)
+
+    assert call.steps is not None
+    call.steps = replace(call.steps, finish=finish)
+    call.entry_times = lambda first, samples: np.array(began[first : first + samples])
+    found = taken(call, replace(MEASURE, precision=0.5))
+    assert found.entry_s is not None
+    count = found.durations_s.shape[1]
+    assert 0.001 <= float(np.median(found.durations_s)) < 0.002
+    assert float(np.median(found.enqueue_s)) >= 0.002
+    entries = np.array(began[-count:])
+    assert found.entry_s[0] == pytest.approx((entries - entries[0]) * 1e-9, abs=1e-9)

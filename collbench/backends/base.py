@@ -16,6 +16,7 @@ from collbench.scenario import Measure
 from collbench.world import World
 
 if TYPE_CHECKING:
+    from collbench.clock import Clock
     from collbench.nccl_log import Choice
 
 CALL_LENGTH = 14  # address, mask, twelve words: the layout of kernels/call_loop.py, which imports numba
@@ -68,7 +69,7 @@ class Steps:
 
 
 class DeviceTimes(Protocol):
-    """Reads what the device's own clock said."""
+    """Reads a time of each sample that was noted meanwhile."""
 
     def __call__(self, first: int, samples: int) -> NDArray[np.int64]:
         """Nanoseconds of the `samples` samples that just ended; `first` is the iteration that the block began with."""
@@ -93,6 +94,10 @@ class BoundCall:
     schedule: NDArray[np.int64] | None = None
     """Where samples start at instants: the instants that `meet` waits for (kernels/start_at.py)."""
     device_times: DeviceTimes | None = None
+    device_clock: "Clock | None" = None
+    """What the clock of `device_times` costs, and how finely it counts."""
+    entry_times: DeviceTimes | None = None
+    """Where operations begin later than the host queues them: when they did, by the loop's clock."""
     most_samples: int = 1 << 16
     library_call: str = ""
     algorithm: str = ""

@@ -30,6 +30,8 @@ _SYMMETRIC = 1  # NCCL_WIN_COLL_SYMMETRIC
 _FP8_VERSION = 22400  # the first with float8 types
 _FP8_CAPABILITY = 90
 _SHARED_DEVICE_VERSION = 23000  # the first that lets ranks share a device
+_BLOCKING = "NCCL_COMM_BLOCKING"
+"""It has precedence over what a communicator is made with."""
 _NO_COLOR = -1  # NCCL_SPLIT_NOCOLOR
 
 
@@ -60,6 +62,8 @@ class Nccl(OnStream):
 
         self._nccl = nccl
         self._comm: Any
+        # A file of settings (nccl.conf) could say otherwise; the environment has precedence over it.
+        os.environ.setdefault(_BLOCKING, "1")
         super().__init__(group)
         self._log = Log.of_this_process(os.environ, os.getpid())
         self._log.mark()  # what other communicators said is not about this one
@@ -206,6 +210,7 @@ class Nccl(OnStream):
         return None if status.value in (0, _IN_PROGRESS) else self._explained("NCCL", status.value)
 
     def abort(self) -> None:
+        super().abort()
         self._functions.ncclCommAbort(ctypes.c_void_p(self._comm.comm))
 
     def close(self) -> None:
@@ -228,10 +233,12 @@ class Nccl(OnStream):
         made = list(self._exchange(case, count, layout, one)) if grouped else [
             (part.function, tuple(its[word] for word in part.arguments)) for its in parted for part in own
         ]  # fmt: skip
+        launches = 1 if grouped else len(made)
         if case.caller == "python":
             # The communicator, last but the stream, is CuPy's self.
-            return Operation((), [_bound(self._method(name), [*given[:-2], *given[-1:]]) for name, given in made])
-        return Operation([Call(self._address(f"nccl{name}"), given) for name, given in made])
+            steps = [_bound(self._method(name), [*given[:-2], *given[-1:]]) for name, given in made]
+            return Operation((), steps, launches=launches)
+        return Operation([Call(self._address(f"nccl{name}"), given) for name, given in made], launches=launches)
 
     def _words(self, case: Case, count: int, one: Buffers) -> dict[str, int]:
         """The words for the arguments that a signature may name."""
@@ -349,6 +356,9 @@ def _nccl_problem(world: World) -> str | None:
         return f"CuPy cannot load NCCL ({error}); install the NCCL wheel of CuPy's CUDA version"
     if not nccl.available:
         return "CuPy finds no NCCL; install the wheel of CuPy's CUDA version"
+    blocking = os.environ.get(_BLOCKING, "")
+    if blocking not in ("", "1"):
+        return f"{_BLOCKING}: got {blocking!r}, expected 1 or nothing; CuPy makes blocking ones only: unset it"
     version = int(nccl.get_version())
     if world.ranks_per_device > 1 and version < _SHARED_DEVICE_VERSION:
         found = f"{version // 10000}.{version // 100 % 100}"

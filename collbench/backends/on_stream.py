@@ -2,6 +2,8 @@
 
 import ctypes
 import math
+import os
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,11 +13,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.backends.base import NO_STATUS, STATUS, Backend, BoundCall, Call, CallList, Steps, call_list
+from collbench.backends.base import NO_STATUS, Backend, BoundCall, Call, CallList, Steps, call_list
 from collbench.backends.cuda import DeviceMemory, Driver, OnDevice, device_index, free_bytes
+from collbench.backends.events import Events, measure_clock, worst_clock
 from collbench.backends.meeting import meeting_calls, meeting_step
 from collbench.backends.memory import GUARD_BYTES, Buffers, Memory, buffers_of
-from collbench.backends.sharing import Shared
+from collbench.backends.sharing import ShareableMemory, Shared, shareable
+from collbench.clock import Clock
 from collbench.collectives import Layout
 from collbench.dtypes import DTYPES, Dtype
 from collbench.errors import LibraryFailed
@@ -29,6 +33,12 @@ _EVENTS = 64
 """Pairs of events that the samples of a block rotate over; each is read once the block has ended."""
 _CAPTURED = 16
 """Operations in a graph, where one set of buffers serves; as many as there are sets where there are more."""
+_MOST_HELD = 16
+"""Most launches on a stream that is held; more could wait for the device before they return, and so for ever.
+
+A stream takes about a thousand entries (documented nowhere), a launch of NCCL takes several; and of NCCL's 2048 places
+for its proxy's work (MAX_OPS_PER_PEER), which are free again only as the device goes on, one launch may take 64.
+"""
 _WAIT_GEQ = 0  # CU_STREAM_WAIT_VALUE_GEQ
 _RELEASED = 1  # memset writes bytes, so the word becomes 0x01010101: at least this
 
@@ -40,6 +50,8 @@ class Operation:
     calls: Sequence[Call]
     python: Sequence[Callable[[], object]] = ()
     keep: tuple[object, ...] = ()
+    launches: int = 1
+    """About how many launches it queues."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +73,15 @@ class Made:
 class OnStream(OnDevice, Backend):
     """One process a device; each operation is queued on one stream, and ends when the device has finished it.
 
-    latency     The stream is held until all of the sample is queued, so the events around the operation lie as close as
-                the device puts them; where it cannot be held the row says stream_not_held.
+    latency     Each rank holds its stream, queues the sample, meets the others, and lets the stream go. So the events
+                around the operation lie as close as the device puts them, and no device begins before all ranks have
+                queued theirs. Where it cannot be held the ranks meet first, and the row says stream_not_held.
     throughput  Operations back to back between two readings of the host's clock.
     graph       Some operations in a row, captured once, launched as one; held and timed as in latency.
     """
+
+    _can_hold: bool
+    device_clock: Clock
 
     def __init__(self, group: World) -> None:
         import cupy
@@ -77,6 +93,9 @@ class OnStream(OnDevice, Backend):
         first = group.first_problem(self._open_device())
         if first is not None:
             raise LibraryFailed(f"rank {first[0]} on {group.hosts[first[0]]}: {first[1]}")
+        told = group.all_gather((self._can_hold, self.device_clock))
+        self._can_hold = all(holds for holds, _ in told)
+        self.device_clock = worst_clock([clock for _, clock in told])
 
     def _open_device(self) -> str | None:
         """Take this rank's device, streams and functions; what goes wrong, in words."""
@@ -98,8 +117,10 @@ class OnStream(OnDevice, Backend):
         self._flag_memory = cupy.cuda.alloc_pinned_memory(64)
         self._flag: NDArray[Any] = np.frombuffer(self._flag_memory, np.int32, 1)
         self._flag[0] = _RELEASED
-        self._can_hold = self._wait_for_flag() == 0
+        # With CUDA_LAUNCH_BLOCKING a launch returns when the device has finished it: on a stream that is held, never.
+        self._can_hold = self._wait_for_flag() == 0 and os.environ.get("CUDA_LAUNCH_BLOCKING", "0") in ("", "0")
         self._stream.synchronize()
+        self.device_clock = measure_clock(cupy, self._stream, self._hold, self._release)
 
     @abstractmethod
     def make(
@@ -120,7 +141,11 @@ class OnStream(OnDevice, Backend):
 
     def device_bytes(self, case: Case, layout: Layout) -> int:
         """Bytes of device memory that binding the case takes on this rank."""
-        return super().memory_bytes(case, layout)
+        if not self.exchanges(case):
+            return super().memory_bytes(case, layout)
+        lengths = [layout.in_place_length] if case.placement == "in_place" else [layout.send, layout.recv]
+        itemsize = DTYPES[case.dtype].itemsize
+        return case.buffers * sum(shareable(length * itemsize + 2 * GUARD_BYTES) for length in lengths)
 
     def lacks(self, case: Case, layout: Layout) -> str | None:
         need = self.device_bytes(case, layout) * max(1, self.group.ranks_per_device)
@@ -170,7 +195,10 @@ class OnStream(OnDevice, Backend):
                 self._queue(operation, case.caller)
             self._stream.synchronize()
             if case.mode == "graph":
-                self._bind_graphs(bound, case, made)
+                # Nor is a graph's first launch, which brings it to the device, made on a stream that is held.
+                for graph in self._bind_graphs(bound, case, made):
+                    self._queue(graph, case.caller)
+                self._stream.synchronize()
 
         bound.prime, bound.close = prime, close
         bound.keep = (*bound.keep, self._flag, [operation.keep for operation in made.operations])
@@ -189,6 +217,9 @@ class OnStream(OnDevice, Backend):
             self._bind_queued(bound, case, made, made.operations)
         return made, bound
 
+    def abort(self) -> None:
+        self._release()  # what is held could not be aborted
+
     def close(self) -> None:
         self._stream.synchronize()
 
@@ -198,7 +229,8 @@ class OnStream(OnDevice, Backend):
 
     def memory(self, case: Case, dtype: Dtype, length: int) -> Memory:
         """Memory of the kind that the case asks for."""
-        return DeviceMemory(dtype, length, self._verifying)
+        kind = ShareableMemory if self.exchanges(case) else DeviceMemory
+        return kind(dtype, length, self._verifying)
 
     def _launched(self, kernel: Any, blocks: int, arguments: Sequence[Any]) -> Operation:
         """One launch of a kernel of our own (kernels/launch_cuda.py)."""
@@ -206,31 +238,36 @@ class OnStream(OnDevice, Backend):
         launch = Call(self._driver.address("cuLaunchKernel"), words)
         return Operation([launch], [lambda: kernel.launch(blocks, arguments, self._stream)], keep=(keep,))
 
-    def _bind_graphs(self, bound: BoundCall, case: Case, made: Made) -> None:
-        """Capture the operations that one launch makes, and for verification each set's own."""
+    def _bind_graphs(self, bound: BoundCall, case: Case, made: Made) -> list[Operation]:
+        """Capture the operations that one launch makes, and for verification each set's own; all that was captured."""
         times = len(made.operations) * math.ceil(_CAPTURED / len(made.operations))
         order = [made.operations[k % len(made.operations)] for k in range(times)]
         bound.operations = times
         bound.single = BoundCall(buffers=bound.buffers)
         alone = [self._captured([operation], case.caller) for operation in made.operations]
         self._bind_queued(bound.single, case, made, alone)
-        self._bind_queued(bound, case, made, [self._captured(order, case.caller)])
+        whole = self._captured(order, case.caller)
+        self._bind_queued(bound, case, made, [whole])
+        return [*alone, whole]
 
     def _bind_queued(self, bound: BoundCall, case: Case, made: Made, operations: list[Operation]) -> None:
-        timer = None
+        timer, held = None, False
         if case.mode != "throughput":
-            timer = _Events(self._cupy, math.ceil(_EVENTS / len(operations)) * len(operations))
-            bound.device_times, bound.most_samples = timer.read, timer.pairs
-            if not self._holds(made):
+            timer = Events(self._cupy, math.ceil(_EVENTS / len(operations)) * len(operations))
+            bound.device_times, bound.device_clock, bound.most_samples = timer.read, self.device_clock, timer.pairs
+            held = self._can_hold and made.may_hold and max(one.launches for one in operations) <= _MOST_HELD
+            if held:
+                bound.entry_times = timer.read_released
+            else:
                 bound.notes = ("stream_not_held",)
         if case.caller == "compiled":
-            bound.meet, bound.run, bound.finish = self._lists(case, made, operations, timer)
+            bound.meet, bound.run, bound.finish = self._lists(case, made, operations, timer, held)
         else:
-            bound.steps = self._steps(case, made, operations, timer)
+            bound.steps = self._steps(case, made, operations, timer, held)
         bound.keep = (*bound.keep, timer, [operation.keep for operation in operations])
 
     def _lists(
-        self, case: Case, made: Made, operations: list[Operation], timer: "_Events | None"
+        self, case: Case, made: Made, operations: list[Operation], timer: Events | None, held: bool
     ) -> tuple[CallList, CallList, CallList]:
         run = []
         for k in range(timer.pairs if timer else len(operations)):
@@ -239,21 +276,25 @@ class OnStream(OnDevice, Backend):
                 record = self._driver.address("cuEventRecord")
                 calls.insert(0, Call(record, (timer.start[k], self._stream.ptr)))
                 calls.append(Call(record, (timer.stop[k], self._stream.ptr)))
-                calls.append(Call(self._memset, (self._flag_address, _RELEASED, 4), NO_STATUS))
             run.append(calls)
-        meet = meeting_calls(self.group, case.sync)
-        if timer and self._holds(made):
-            wait = Call(self._driver.address("cuStreamWaitValue32_v2"), self._wait_words())
-            meet = [Call(self._memset, (self._flag_address, 0, 4), NO_STATUS), wait, *meet]
+        together = meeting_calls(self.group, case.sync)
         finish = [Call(self._driver.address("cuStreamSynchronize"), (self._stream.ptr,))]
         if made.verdict:
             finish.append(made.verdict)
-        return call_list(meet), call_list(*run), call_list(finish)
+        if timer is None or not held:
+            return call_list(together), call_list(*run), call_list(finish)
+        hold = [
+            Call(self._memset, (self._flag_address, 0, 4), NO_STATUS),
+            Call(self._driver.address("cuStreamWaitValue32_v2"), self._wait_words()),
+        ]
+        release = Call(self._memset, (self._flag_address, _RELEASED, 4), NO_STATUS)
+        ends = [[*together, timer.stamp(k), release, *finish] for k in range(timer.pairs)]
+        return call_list(hold), call_list(*run), call_list(*ends)
 
-    def _steps(self, case: Case, made: Made, operations: list[Operation], timer: "_Events | None") -> Steps:
+    def _steps(self, case: Case, made: Made, operations: list[Operation], timer: Events | None, held: bool) -> Steps:
         """The same through CuPy."""
-        rotations, stream, flag = len(operations), self._stream, self._flag
-        together, verdict, holds = meeting_step(self.group, case.sync), made.verdict, self._holds(made)
+        rotations, stream = len(operations), self._stream
+        together, verdict = meeting_step(self.group, case.sync), made.verdict
 
         def operate(k: int) -> None:
             for call in operations[k % rotations].python:
@@ -268,22 +309,30 @@ class OnStream(OnDevice, Backend):
             return Steps(together, operate, finish)
         events = timer
 
-        def meet(k: int) -> None:
-            if holds:
-                flag[0] = 0
-                self._wait_for_flag()
-            together(k)
-
         def run(k: int) -> None:
             events.start_events[k % events.pairs].record(stream)
             operate(k)
             events.stop_events[k % events.pairs].record(stream)
-            flag[0] = _RELEASED
 
-        return Steps(meet, run, finish)
+        if not held:
+            return Steps(together, run, finish)
 
-    def _holds(self, made: Made) -> bool:
-        return self._can_hold and made.may_hold
+        def run_held(k: int) -> None:
+            try:
+                run(k)
+            except BaseException:
+                self._release()  # or whoever waits for the stream would do so for ever
+                raise
+
+        def finish_held(k: int) -> None:
+            try:
+                together(k)
+            finally:
+                events.released[k % events.pairs] = 0, time.monotonic_ns()
+                self._release()
+            finish(k)
+
+        return Steps(lambda k: self._hold(), run_held, finish_held)
 
     def _captured(self, operations: list[Operation], caller: str) -> Operation:
         """Several operations in a row as a graph; none of them runs here."""
@@ -331,6 +380,15 @@ class OnStream(OnDevice, Backend):
         """Queue a wait for the flag; the status, by which a device says that it cannot."""
         return self._driver.call("cuStreamWaitValue32_v2", *self._wait_words())
 
+    def _hold(self) -> None:
+        """Let what is queued from here on wait until `_release`; nothing where the stream cannot be held."""
+        if self._can_hold:
+            self._flag[0] = 0
+            self._wait_for_flag()
+
+    def _release(self) -> None:
+        self._flag[0] = _RELEASED
+
 
 def _alone(work: Callable[[], T]) -> T:
     return work()
@@ -340,24 +398,3 @@ def invoke(call: Call) -> int:
     """Make a call once, as the compiled loop would; its masked result."""
     prototype = ctypes.CFUNCTYPE(ctypes.c_uint64, *[ctypes.c_uint64] * len(call.words))
     return int(prototype(call.address)(*[word & 0xFFFFFFFFFFFFFFFF for word in call.words])) & call.mask
-
-
-class _Events:
-    """Pairs of events; each pair is of one rotation."""
-
-    def __init__(self, cupy: Any, pairs: int) -> None:
-        self.pairs = pairs
-        self.start_events = [cupy.cuda.Event() for _ in range(pairs)]
-        self.stop_events = [cupy.cuda.Event() for _ in range(pairs)]
-        self.start = [int(event.ptr) for event in self.start_events]
-        self.stop = [int(event.ptr) for event in self.stop_events]
-        self._elapsed = cupy.cuda.get_elapsed_time
-
-    def read(self, first: int, samples: int) -> NDArray[np.int64]:
-        """Nanoseconds of the samples of the block that began with iteration `first`."""
-        pairs = ((first + sample) % self.pairs for sample in range(samples))
-        elapsed_ms = [self._elapsed(self.start_events[k], self.stop_events[k]) for k in pairs]
-        return np.array([round(1e6 * milliseconds) for milliseconds in elapsed_ms], np.int64)
-
-
-__all__ = ["GUARD_BYTES", "STATUS", "Made", "OnStream", "Operation", "invoke"]

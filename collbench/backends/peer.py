@@ -12,7 +12,7 @@ from collbench.backends.base import Call
 from collbench.backends.cuda import DeviceMemory, alone_problem, driver_problem, driver_version
 from collbench.backends.memory import GUARD_BYTES, Buffers
 from collbench.backends.on_stream import Made, OnStream
-from collbench.backends.sharing import Shared, sharing_refused
+from collbench.backends.sharing import Shared, shareable, sharing_refused
 from collbench.collectives import Layout
 from collbench.dtypes import DTYPES
 from collbench.plan import Case
@@ -88,7 +88,7 @@ class Peer(OnStream):
         return self._problem or self.refuse_mode(case) or reduce_cuda.problem(case.dtype, case.operation)
 
     def device_bytes(self, case: Case, layout: Layout) -> int:
-        return super().device_bytes(case, layout) + self._scratch_bytes(case, layout)
+        return super().device_bytes(case, layout) + _Own.size_bytes(self._scratch_bytes(case, layout), self.group.size)
 
     def _algorithm(self, case: Case, layout: Layout) -> str:
         """Which of the two takes less time for a vector of S bytes over n ranks.
@@ -174,11 +174,8 @@ class _Own:
     def __init__(self, scratch_bytes: int, ranks: int, stream: Any) -> None:
         import cupy
 
-        from collbench.kernels import peer_cuda
-
-        self.state_offset = _aligned(8 * peer_cuda.flag_words(_MOST_BLOCKS, ranks))
-        self.scratch_offset = self.state_offset + _aligned(8 * peer_cuda.state_words(_MOST_BLOCKS))
-        self._memory = cupy.cuda.Memory(self.scratch_offset + scratch_bytes)
+        self.state_offset, self.scratch_offset = self._offsets(ranks)
+        self._memory = cupy.cuda.Memory(self.size_bytes(scratch_bytes, ranks))
         self.address = int(self._memory.ptr)
         cupy.cuda.runtime.memsetAsync(self.address, 0, self.scratch_offset, stream.ptr)
         stream.synchronize()
@@ -187,6 +184,19 @@ class _Own:
         self._error[0] = 0
         # Pinned memory has one address for host and device (unified addressing).
         self.error_address = int(self._error.ctypes.data)
+
+    @classmethod
+    def size_bytes(cls, scratch_bytes: int, ranks: int) -> int:
+        """Bytes of device memory that it takes; others map it."""
+        return shareable(cls._offsets(ranks)[1] + scratch_bytes)
+
+    @staticmethod
+    def _offsets(ranks: int) -> tuple[int, int]:
+        """Where the state and the scratch memory begin."""
+        from collbench.kernels import peer_cuda
+
+        state = _aligned(8 * peer_cuda.flag_words(_MOST_BLOCKS, ranks))
+        return state, state + _aligned(8 * peer_cuda.state_words(_MOST_BLOCKS))
 
 
 class _Peers(Shared):

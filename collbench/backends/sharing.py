@@ -6,8 +6,25 @@ only after all others have unmapped it.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+from collbench.backends.cuda import DeviceMemory
 from collbench.world import World
+
+_PAGE_BYTES = 1 << 21
+"""A whole page of the device's: smaller allocations share one, and would show others more than is meant."""
+
+
+def shareable(size_bytes: int) -> int:
+    """So many bytes an allocation must have that others are to map."""
+    return -(-size_bytes // _PAGE_BYTES) * _PAGE_BYTES
+
+
+class ShareableMemory(DeviceMemory):
+    """Device memory in pages of its own."""
+
+    def _taken(self, size_bytes: int) -> Any:
+        return super()._taken(shareable(size_bytes))
 
 
 class Shared:
@@ -86,7 +103,7 @@ def _mapping_problem(group: World, targets: Sequence[int], where: Sequence[tuple
     import cupy
 
     try:
-        memory = cupy.cuda.Memory(_TRIAL_BYTES)
+        memory = cupy.cuda.Memory(_PAGE_BYTES)
         handle, problem = cupy.cuda.runtime.ipcGetMemHandle(memory.ptr), None
     except cupy.cuda.runtime.CUDARuntimeError as error:
         handle, problem = b"", f"rank {group.rank} ({where[group.rank][2]}) cannot share its memory: {error}"
@@ -100,7 +117,3 @@ def _mapping_problem(group: World, targets: Sequence[int], where: Sequence[tuple
                 problem = f"{names} have no peer access to each other's memory: {error}"
     group.all_gather(None)  # all have unmapped it
     return problem
-
-
-_TRIAL_BYTES = 1 << 21
-"""A whole page of the device's: smaller allocations share one, and would show others more than is meant."""

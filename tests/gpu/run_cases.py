@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from collbench.backends import backend_named
-from collbench.backends.base import NO_STATUS, Backend, BoundCall, Call, call_list
+from collbench.backends.base import NO_STATUS, Backend, BoundCall, Call, Step, call_list
+from collbench.backends.on_stream import OnStream
 from collbench.collectives import collective_of
 from collbench.dtypes import DTYPES
 from collbench.errors import CollbenchError
@@ -23,7 +24,7 @@ from collbench.pattern import Pattern
 from collbench.plan import Case
 from collbench.scenario import Measure
 from collbench.start import start_world, stop_world
-from collbench.timing import loop_of, sample
+from collbench.timing import Sampled, loop_of, sample
 from collbench.verify import Check, check_case
 from collbench.world import World
 
@@ -57,6 +58,9 @@ def outcome(world: World, backend: Backend, axes: dict[str, Any]) -> dict[str, A
     except CollbenchError as error:
         return {"failed": str(error)}
     found: dict[str, Any] = {"algorithm": bound.algorithm, "notes": bound.notes}
+    found |= {"taken": taken(bound)}
+    if isinstance(backend, OnStream):
+        found["planned"] = backend.device_bytes(case, layout)
     if special["repeat"] is not None:
         found["right"] = repeated(world, bound, count, special["repeat"])
     elif special["absent"] is not None:
@@ -74,6 +78,7 @@ def outcome(world: World, backend: Backend, axes: dict[str, Any]) -> dict[str, A
         sampled = sample(bound, world, QUICK, mode=case.mode, step_s=1e-8, timed_ranks=collective.timed_ranks)
         damage = check_case(bound, check, timed=True)
         found["failed"] = sampled.failed
+        found["times"] = times_of(sampled)
         found["damage"] = damage and damage.on(world.rank)
     bound.close()
     return found
@@ -105,11 +110,49 @@ def shorten(world: World, bound: BoundCall) -> None:
         ctypes.c_uint64.from_address(place).value -= 1
 
 
+def times_of(sampled: Sampled) -> dict[str, float]:
+    """Medians over samples, in seconds, that the group's rank 0 knows."""
+    if sampled.device_s is None or sampled.entry_s is None or not sampled.durations_s.size:
+        return {}
+    spread = sampled.entry_s.max(axis=0) - sampled.entry_s.min(axis=0)
+    times = {"device": sampled.device_s, "host": sampled.durations_s, "enqueue": sampled.enqueue_s}
+    medians = {name: float(np.median(one.max(axis=0))) for name, one in times.items()}
+    return medians | {"skew": float(np.median(spread))}
+
+
+def taken(bound: BoundCall) -> list[int]:
+    """Bytes of the allocations behind the buffers."""
+    driver, sizes = ctypes.CDLL("libcuda.so.1"), []
+    for memory in (memory for one in bound.buffers for memory in one.memories):
+        base, size = ctypes.c_uint64(), ctypes.c_size_t()
+        address = ctypes.c_uint64(memory.address)
+        if driver.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), address) == 0:
+            sizes.append(size.value)
+    return sizes
+
+
 def delay(bound: BoundCall) -> None:
-    """Let 50 ms pass before each call."""
-    usleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p).value or 0
-    first = call_list(*[[Call(usleep, (50_000,), NO_STATUS)]] * bound.run.shape[0])
-    bound.run = np.concatenate([first, bound.run], axis=1)
+    """Let 50 ms pass before each call that is made after priming."""
+    prime = bound.prime
+
+    def primed() -> None:
+        prime()
+        if bound.steps is not None:
+            bound.steps = replace(bound.steps, run=late_step(bound.steps.run))
+            return
+        usleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p).value or 0
+        first = call_list(*[[Call(usleep, (50_000,), NO_STATUS)]] * bound.run.shape[0])
+        bound.run = np.concatenate([first, bound.run], axis=1)
+
+    bound.prime = primed
+
+
+def late_step(run: Step) -> Step:
+    def late(k: int) -> None:
+        time.sleep(0.05)
+        run(k)
+
+    return late
 
 
 def repeated(world: World, bound: BoundCall, count: int, times: int) -> bool:

@@ -170,11 +170,15 @@ def test_peer_copies_arrive_and_a_lost_tail_is_seen(tmp_path: Path) -> None:
     common: dict[str, Any] = {"collective": "peer_copy", "count": 1013, "dtype": "int8", "buffers": 2}
     modes = ({"mode": "latency"}, {"mode": "throughput", "caller": "python"}, {"mode": "graph"})
     whole = [{**common, "pattern": way, **mode} for way in ways for mode in modes]
-    whole.append({**common, "pattern": "engine one_way", "late": 0})  # its reader must not look too early
+    late = {**common, "pattern": "engine one_way", "mode": "throughput", "late": 0}
+    whole.append(late)  # its reader must not look too early
     short = [{**common, "pattern": way, "shorten": 0} for way in ways]
     found = measured(ranks, [*whole, *short], tmp_path, {"EMUGPU_JITTER_US": "200"})
     for case, outcomes in zip(whole, found, strict=False):
         assert [(one["failed"], one["damage"]) for one in outcomes] == [(None, None)] * ranks, case
+        for one in outcomes:
+            assert {size % (2 << 20) for size in one["taken"]} == {0}  # pages of its own: others map them
+            assert sum(one["taken"]) == one["planned"]
     for case, outcomes in zip(short, found[len(whole) :], strict=True):
         reader = 1 if case["pattern"].endswith(" all") else ranks - 1
         seen = [one["damage"] and one["damage"].partition(":")[2][:15] for one in outcomes]

@@ -14,6 +14,7 @@ from collbench.results import read
 PROGRAM = Path(__file__).with_name("run_cases.py")
 COUNT = 6001  # of 4 bytes: three blocks, parts of unequal length, and a last pack that is not full
 
+PAGE = 2 << 20
 AXES = ("operation", "dtype", "count", "placement", "mode", "caller", "buffers")
 PLAIN: list[dict[str, Any]] = [
     dict(zip(AXES, values, strict=True))
@@ -60,13 +61,20 @@ def test_every_rank_gets_the_right_bits(ranks: int, tmp_path: Path) -> None:
             case, outcomes = next(found)
             for one in outcomes:
                 assert (one["failed"], one["damage"], one["algorithm"]) == (None, None, algorithm), case
+                # Others map it all, so it lies in pages of its own; the plan has that, and what meetings need.
+                assert {size % PAGE for size in (*one["taken"], one["planned"])} == {0}
+                assert one["planned"] >= sum(one["taken"]) + PAGE
         for _ in REPEATED:
             assert [one["right"] for one in next(found)[1]] == [True] * ranks
 
 
 def test_damage_and_an_absent_rank_are_seen_and_nothing_hangs(tmp_path: Path) -> None:
     short = {"dtype": "int8", "count": 77}
-    cases = [{"shorten": 1, **short}, {"absent": 2, "set": {"deadline_s": 0.5}}, {"shorten": 0, **short}]
+    cases = [
+        {"shorten": 1, **short},
+        {"absent": 2, "mode": "throughput", "set": {"deadline_s": 0.5}},
+        {"shorten": 0, **short},
+    ]
     first, absent, last = peer(3, cases, tmp_path)
     for outcomes in first, last:  # also the case after a rank was absent: one element is wrong, and no more
         assert [str(one["damage"]).partition(":")[2][:13] for one in outcomes] == [" received[76]"] * 3
