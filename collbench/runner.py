@@ -22,7 +22,7 @@ from collbench.dtypes import DTYPES
 from collbench.errors import Agreed, AgreedCannotRun, CannotRun, CollbenchError, UsageError
 from collbench.figures import Point, figures
 from collbench.figures import known as known_of
-from collbench.opened import Opened, on_rank
+from collbench.opened import Opened, on_rank, refusal
 from collbench.paths import Paths, merged
 from collbench.pattern import Pattern
 from collbench.plan import Case, Plan, spoken
@@ -243,9 +243,9 @@ class Runner:
         itemsize = DTYPES[case.dtype].itemsize if case.dtype else 1
         shape = collective.shape(case.requested_bytes, itemsize, group.size)
         layout = backend.layout(case, shape.count)
-        problem = group.first_problem(backend.overflows(case, shape.count, layout) or backend.lacks(case, layout))
-        if problem is not None:
-            raise CannotRun(on_rank(problem, group))
+        reason = refusal(backend.overflows(case, shape.count, layout) or backend.lacks(case, layout), group)
+        if reason is not None:
+            raise CannotRun(reason)
         return Point(case, name, group, backend, collective, shape, layout)
 
     def _measured(self, point: Point) -> Outcome:
