@@ -3,6 +3,7 @@
 The runner asks once for each case; what the group's rank 0 gets from it are columns of the row.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from collbench.backends.base import Backend
 from collbench.collectives import Collective
 from collbench.errors import CannotRun
 from collbench.plan import Case
+from collbench.record import Record
 from collbench.world import World
 
 if TYPE_CHECKING:  # what only devices need is imported where there are some
@@ -143,17 +145,20 @@ class Reached:
     alone_s: dict[tuple[str, str], float] = field(default_factory=dict)
     link: float | None = None
 
+    def take(self, rows: Iterable[Record]) -> None:
+        """Take what rows say that were there before this process: the launch goes on where it was broken off."""
+        for row in rows:
+            if row.status == "ok":
+                self._keep((row.case_id, row.group or ""), row, row.time_p50_s, row.busbw_GBps)
+
     def columns(self, case: Case, group: str, values: dict[str, Any]) -> dict[str, Any]:
         """Columns of a row that follow from earlier rows, or from its own limit."""
         found: dict[str, Any] = {}
         seconds, busbw = values.get("time_p50_s"), values.get("busbw_GBps")
-        key = replace(case, neighbour=ALONE).case_id, group
-        if case.neighbour == ALONE and seconds:
-            self.alone_s[key] = seconds
-        elif seconds and key in self.alone_s:
-            found["slowdown"] = seconds / self.alone_s[key]
-        if case.collective == _KIND_OF_LINK and busbw:
-            self.link = max(self.link or 0.0, busbw)
+        self._keep((case.case_id, group), case, seconds, busbw)
+        alone_s = self.alone_s.get((replace(case, neighbour=ALONE).case_id, group))
+        if case.neighbour != ALONE and seconds and alone_s:
+            found["slowdown"] = seconds / alone_s
         limit = values.get("limit_GBps")
         if self.link and case.backend in ("nccl", "peer") and limit is not None:
             limit = self.link
@@ -161,3 +166,9 @@ class Reached:
         if limit and busbw:
             found["limit_fraction"] = busbw / limit
         return found
+
+    def _keep(self, key: tuple[str, str], of: Case | Record, seconds: float | None, busbw: float | None) -> None:
+        if of.neighbour == ALONE and seconds:
+            self.alone_s[key] = seconds
+        if of.collective == _KIND_OF_LINK and busbw:
+            self.link = max(self.link or 0.0, busbw)

@@ -115,6 +115,7 @@ class Runner:
     def open(self) -> None:
         """Before the first case. Collective over the world, as all that follows."""
         self._paths.open()
+        self.world.from_root(lambda: self._reached.take(self.rows()))
 
     def close(self) -> None:
         """After the last case."""

@@ -8,6 +8,7 @@ import pytest
 from collbench.beside import Neighbours, Reached, health_columns
 from collbench.device_health import Health
 from collbench.plan import Case
+from collbench.record import Record
 from collbench.world import World
 
 CASE = Case(
@@ -48,6 +49,24 @@ def test_rows_are_held_against_theory_until_a_copy_was_measured() -> None:
     assert reached.columns(staged, "world", row(1.0, 20.0, 50.0)) == {"limit_fraction": 0.4}
     # Where there is no limit (several hosts, no bus bandwidth) the copy within one host is none either.
     assert reached.columns(CASE, "world", row(1.0, 20.0)) == {}
+
+
+def recorded(case: Case, status: str = "ok", **values: Any) -> Record:
+    return Record(
+        run_id="r", launch=0, started_at="", scenario="s", status=status, case_id=case.case_id, group="world",
+        neighbour=case.neighbour, collective=case.collective, backend=case.backend, **values,
+    )  # fmt: skip
+
+
+def test_what_was_there_before_this_process_counts() -> None:
+    reached, busy, larger = Reached(), replace(CASE, neighbour="copy"), replace(CASE, requested_bytes=16)
+    reached.take([
+        recorded(CASE, time_p50_s=2.0), recorded(COPY, time_p50_s=1.0, busbw_GBps=40.0), recorded(larger, "failed"),
+        recorded(busy, time_p50_s=9.0),
+    ])  # fmt: skip
+    found = reached.columns(busy, "world", row(5.0, 20.0, 50.0))
+    assert (found["slowdown"], found["limit_GBps"], found["limit_fraction"]) == (2.5, 40.0, 0.5)
+    assert "slowdown" not in reached.columns(replace(larger, neighbour="copy"), "world", row(5.0))
 
 
 def test_a_row_has_the_worst_device() -> None:
