@@ -1,5 +1,6 @@
 """Ranks on one device, on one host or in pods with names of their own: found by UUID, refused or flagged."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -25,6 +26,19 @@ kind = "kernel"
 kernels = ["peer_copy"]
 ways = ["engine one_way"]
 sizes = ["1 KiB"]
+"""
+MEMORY = """
+schema = 1
+[measure]
+time_budget = "10 ms"
+least_time = "1 ms"
+warmup_time = "5 ms"
+[[sweep]]
+backends = ["staged"]
+collectives = ["broadcast"]
+topologies = ["world", "0;1", "first:1"]
+dtypes = ["int8"]
+sizes = ["18 MiB", "1 MiB"]
 """
 PODS = """
 import socket, sys
@@ -62,3 +76,25 @@ def test_a_copy_between_pods_on_one_device_is_refused_for_the_device(tmp_path: P
     row = in_pods(scenario.replace('backends = ["nccl", "staged"]', 'backends = ["staged"]'), tmp_path)[1][1]
     assert row.status == "skipped"
     assert str(row.reason).endswith(" have the same device, on pod0 and pod1; expected one each")
+
+
+@pytest.mark.skipif("EMUGPU_COUNT" not in os.environ, reason="the emulator's knobs: a device with little memory")
+def test_memory_is_planned_for_all_ranks_of_a_device(tmp_path: Path) -> None:
+    path, run = tmp_path / "s.toml", tmp_path / "run"
+    path.write_text(MEMORY)
+    # A session of its own: what the device has is counted over its processes.
+    session = f"{os.environ.get('EMUGPU_SESSION', '')}-memory"
+    env = {"CUDA_VISIBLE_DEVICES": "0", "EMUGPU_MEMORY": "32M", "EMUGPU_SESSION": session}
+    launching.collbench(["launch", path, "-n", "2", "-o", run], env=env).expect(0)
+    Path(f"/dev/shm/emugpu-{os.getuid()}-{session}").unlink(missing_ok=True)
+    rows = read(run)
+    found = {(row.group, row.size_bytes): row for row in rows}
+    for group in ("world", "0", "1"):
+        large, small = (found[group, size << 20] for size in (18, 1))
+        assert large.status == "skipped"
+        assert "device memory: the buffers need 36" in str(large.reason)
+        assert (small.status, small.ranks_per_device) == ("ok", 2)
+        assert "shared_device" in str(small.notes).split()
+    for size in (18, 1):
+        row = found["first:1", size << 20]
+        assert (row.status, row.ranks_per_device) == ("ok", 1)
