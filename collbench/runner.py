@@ -298,7 +298,7 @@ class Runner:
                 return "failed", known | {"reason": on_rank(problem, group)}, kept
             known["page_bytes"] = page_bytes(bound, group)
             known |= {"algorithm": bound.algorithm or None} | backend.chosen(self._choice(point)) | state
-            known |= limit_columns(collective, group, backend)
+            known |= limit_columns(collective, group, backend, known)
             path = self._paths.columns(point, sampled, counted)
             columns, disagreement = merged(known, path)
             known |= columns
