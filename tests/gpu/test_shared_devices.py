@@ -56,7 +56,7 @@ def in_pods(scenario: str, tmp_path: Path) -> tuple[launching.CompletedRun, list
     path, run, program = tmp_path / "s.toml", tmp_path / "run", tmp_path / "pods.py"
     path.write_text(scenario)
     program.write_text(PODS)
-    env = {"CUDA_VISIBLE_DEVICES": "0"}
+    env = launching.one_device()
     done = launching.mpirun(2, [sys.executable, program, "run", path, "-o", run], timeout=60, env=env)
     return done, read(run)
 
@@ -78,8 +78,9 @@ def test_a_copy_between_pods_on_one_device_is_refused_for_the_device(tmp_path: P
     assert str(row.reason).endswith(" have the same device, on pod0 and pod1; expected one each")
 
 
-@pytest.mark.skipif("EMUGPU_COUNT" not in os.environ, reason="the emulator's knobs: a device with little memory")
 def test_memory_is_planned_for_all_ranks_of_a_device(tmp_path: Path) -> None:
+    if not launching.emulated():
+        pytest.skip("the emulator's knobs: a device with little memory")
     path, run = tmp_path / "s.toml", tmp_path / "run"
     path.write_text(MEMORY)
     # A session of its own: what the device has is counted over its processes.
