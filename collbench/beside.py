@@ -3,14 +3,17 @@
 The runner asks once for each case; what the group's rank 0 gets from it are columns of the row.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from collbench.backends.base import Backend
 from collbench.collectives import Collective
+from collbench.collectives.peer_copy import PeerCopy
 from collbench.errors import CannotRun
 from collbench.plan import Case
+from collbench.record import Record
 from collbench.world import World
 
 if TYPE_CHECKING:  # what only devices need is imported where there are some
@@ -101,15 +104,18 @@ def health_columns(
     }, tuple(flags)
 
 
-def limit_columns(collective: Collective, group: World, backend: Backend) -> dict[str, Any]:
-    """What the hardware could give at most, by clocks and widths; collective over the group, whole on its rank 0."""
+def limit_columns(collective: Collective, group: World, backend: Backend, known: Mapping[str, Any]) -> dict[str, Any]:
+    """What the hardware could give at most, by clocks and widths; collective over the group, whole on its rank 0.
+
+    `known` is what the row says so far: what the library chose.
+    """
     if not backend.uuid:
         return {}
-    limit = _limit(collective, group, backend)
+    limit = _limit(collective, group, backend, known)
     return {} if limit is None else {"limit_GBps": limit.GBps, "limit_source": limit.source}
 
 
-def _limit(collective: Collective, group: World, backend: Backend) -> "Limit | None":
+def _limit(collective: Collective, group: World, backend: Backend, known: Mapping[str, Any]) -> "Limit | None":
     from collbench import device_limits
 
     uuids = group.all_gather(backend.uuid)
@@ -121,10 +127,33 @@ def _limit(collective: Collective, group: World, backend: Backend) -> "Limit | N
         return _memory_limit(uuids[0])
     if group.size == 1 or len(set(group.hosts)) > 1:
         return None
-    ends = [(uuids[0], uuids[-1])] if collective.name == _KIND_OF_LINK else list(pairwise(uuids))
-    links = [device_limits.nvlink_limit(*pair) or device_limits.pcie_limit(pair[0]) for pair in ends]
-    known = [limit for limit in links if limit is not None]
-    return min(known, key=lambda limit: limit.bytes_per_s) if len(known) == len(links) else None
+    if backend.name == "staged":  # all of it goes to the host and back
+        return _least([device_limits.pcie_limit(uuid) for uuid in uuids])
+    # Which way a CUDA-aware MPI goes nobody tells; ranks that share a device have no link between them.
+    if backend.name == "mpi_cuda" or len(set(uuids)) < group.size or _multicast(collective, known):
+        return None
+    ends = list(pairwise(uuids))
+    if isinstance(collective, PeerCopy):
+        targets = ((rank, collective.target(rank, group.size)) for rank in range(group.size))
+        ends = [(uuids[rank], uuids[target]) for rank, target in targets if target is not None]
+    return _least([device_limits.nvlink_limit(*pair) or device_limits.pcie_limit(pair[0]) for pair in ends])
+
+
+def _least(limits: "Sequence[Limit | None]") -> "Limit | None":
+    """The least of them; None where one is not known."""
+    known = [limit for limit in limits if limit is not None]
+    return min(known, key=lambda limit: limit.bytes_per_s) if len(known) == len(limits) else None
+
+
+def _multicast(collective: Collective, known: Mapping[str, Any]) -> bool:
+    """Whether the switch adds or copies: what each device sends then crosses its links once, and busbw may be more.
+
+    Where the algorithm is not known, an all_reduce may go that way if multicast was set up.
+    """
+    algorithm, protocol = str(known.get("algorithm") or ""), str(known.get("protocol") or "")
+    if algorithm:
+        return algorithm.upper().startswith("NVLS") or "MC" in protocol
+    return collective.name == "all_reduce" and "nvls" in str(known.get("transport") or "")
 
 
 def _memory_limit(uuid: str) -> "Limit | None":
@@ -143,17 +172,20 @@ class Reached:
     alone_s: dict[tuple[str, str], float] = field(default_factory=dict)
     link: float | None = None
 
+    def take(self, rows: Iterable[Record]) -> None:
+        """Take what rows say that were there before this process: the launch goes on where it was broken off."""
+        for row in rows:
+            if row.status == "ok":
+                self._keep((row.case_id, row.group or ""), row, row.time_p50_s, row.busbw_GBps)
+
     def columns(self, case: Case, group: str, values: dict[str, Any]) -> dict[str, Any]:
         """Columns of a row that follow from earlier rows, or from its own limit."""
         found: dict[str, Any] = {}
         seconds, busbw = values.get("time_p50_s"), values.get("busbw_GBps")
-        key = replace(case, neighbour=ALONE).case_id, group
-        if case.neighbour == ALONE and seconds:
-            self.alone_s[key] = seconds
-        elif seconds and key in self.alone_s:
-            found["slowdown"] = seconds / self.alone_s[key]
-        if case.collective == _KIND_OF_LINK and busbw:
-            self.link = max(self.link or 0.0, busbw)
+        self._keep((case.case_id, group), case, seconds, busbw)
+        alone_s = self.alone_s.get((replace(case, neighbour=ALONE).case_id, group))
+        if case.neighbour != ALONE and seconds and alone_s:
+            found["slowdown"] = seconds / alone_s
         limit = values.get("limit_GBps")
         if self.link and case.backend in ("nccl", "peer") and limit is not None:
             limit = self.link
@@ -161,3 +193,9 @@ class Reached:
         if limit and busbw:
             found["limit_fraction"] = busbw / limit
         return found
+
+    def _keep(self, key: tuple[str, str], of: Case | Record, seconds: float | None, busbw: float | None) -> None:
+        if of.neighbour == ALONE and seconds:
+            self.alone_s[key] = seconds
+        if of.collective == _KIND_OF_LINK and busbw:
+            self.link = max(self.link or 0.0, busbw)

@@ -23,7 +23,7 @@ def listing() -> int:
     print("\nbackends:")
     for name in BACKENDS:
         backend = backend_named(name)
-        reason = backend.unavailable()
+        reason = backend.lacking()
         print(f"  {name:14} {backend.summary if reason is None else 'not here: ' + reason}")
     return 0
 

@@ -84,6 +84,15 @@ def path_of(environ: Mapping[str, str], host: str, pid: int) -> Path | None:
     return Path(re.sub(r"%.", lambda found: words.get(found[0], found[0]), pattern))
 
 
+def unread(environ: Mapping[str, str]) -> str:
+    """Say which setting of the user's keeps a process's log from being read; empty where none does."""
+    level = environ.get("NCCL_DEBUG")
+    if level is None or path_of(environ, "", 0) is not None:
+        return ""
+    lacks = "without NCCL_DEBUG_FILE" if level.upper() in ("INFO", "TRACE") else "not INFO"
+    return f"NCCL_DEBUG is {level!r} {lacks}, so NCCL's log cannot be read; take it out of the environment"
+
+
 class Log:
     """The log of one process, read from a mark on."""
 

@@ -42,9 +42,8 @@ class Opened:
         """Open a backend for the world, or raise why it cannot be used; all ranks do the same."""
         kind = backend_named(name)
         if name not in self._refusals:
-            problem = self._world.first_problem(kind.unavailable())
-            problem = problem or self._world.first_problem(kind.misfit(self._world))
-            self._refusals[name] = on_rank(problem, self._world) if problem else None
+            problem = refusal(kind.unavailable(), self._world)
+            self._refusals[name] = problem or refusal(kind.misfit(self._world), self._world)
         if self._refusals[name] is not None:
             raise CannotRun(str(self._refusals[name]))
         if name not in self._whole:
@@ -93,6 +92,15 @@ class Opened:
         if result and isinstance(result[0], BoundCall):
             result[0].close()
         raise CollbenchError(on_rank(first, group))
+
+
+def refusal(problem: str | None, group: World) -> str | None:
+    """Agree on why the ranks cannot go on: the first one's reason, and whose it is unless all say it. Collective."""
+    problems = group.all_gather(problem)
+    first = next(((rank, text) for rank, text in enumerate(problems) if text), None)
+    if first is None or len(set(problems)) == 1:
+        return problems[0]
+    return on_rank(first, group)
 
 
 def on_rank(problem: tuple[int, str], group: World) -> str:

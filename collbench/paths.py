@@ -3,6 +3,7 @@
 The first of the group's ranks on each host reads them; what the group's rank 0 gets are columns of the row.
 """
 
+import os
 import resource
 import time
 from collections import Counter
@@ -28,6 +29,8 @@ DISAGREES = "transport_disagrees"
 EVENTS = ("retransmissions", "out_of_sequence", "ecn_marked", "cnps", "pauses", "drops")
 """What can go wrong on the way, as the row's columns name it."""
 
+_WORDS = ("undecided", "no_rdma", "local", "unread")
+"""What is no column, but what an expectation asks for."""
 _IDLE_S = 0.25
 _LEAST_MEMLOCK = 64 << 20
 """Registering buffers fails below some tens of MiB; libraries then go on over TCP (nvidia-container-toolkit#2037)."""
@@ -72,7 +75,7 @@ class Paths:
         """Columns of the row, whole on the group's rank 0; collective over the group."""
         group = point.group
         if not _concerns(point):
-            return {}
+            return unseen(point)
         mine = None
         if before is not None:
             wiring = self._look()
@@ -98,9 +101,31 @@ class Paths:
 
 
 def _concerns(point: Point) -> bool:
-    """Whether anything goes where the hosts' counters see it: within a host what devices send does not."""
-    group = point.group
-    return group.size > 1 and not (point.backend.on_device and len(set(group.hosts)) == 1)
+    """Whether anything goes where the hosts' counters see it: within a host what devices send does not.
+
+    What staged sends lies in the host's memory.
+    """
+    group, backend = point.group, point.backend
+    hidden = backend.on_device and backend.name != "staged" and len(set(group.hosts)) == 1
+    return group.size > 1 and not hidden and not _local(point)
+
+
+def _local(point: Point) -> bool:
+    """Whether nothing goes from rank to rank: a kernel that one rank can run."""
+    return point.collective.is_kernel and point.collective.least_ranks == 1
+
+
+def unseen(point: Point) -> dict[str, Any]:
+    """What is known of a path that the counters do not see: where there is none, and what has only one to go."""
+    if _local(point):
+        return {"local": True}
+    if point.group.size > 1 and (point.backend.name == "peer" or point.case.collective == "peer_copy"):
+        return {"transport": "p2p", "transport_source": "backend"}
+    if point.backend.name == "nccl":
+        from collbench import nccl_log  # two dozen patterns, of use to NCCL alone
+
+        return {"unread": nccl_log.unread(os.environ)}
+    return {}
 
 
 def _reads(group: World) -> bool:
@@ -189,7 +214,7 @@ def _paths_of(one: Moved, verdict: Verdict) -> list[str]:
 def merged(known: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Put what the counters say beside what the row knows: the library's own word on its transport goes first."""
     said, counted = str(known.get("transport") or ""), str(found.get("transport") or "")
-    columns = {name: value for name, value in found.items() if name not in ("undecided", "no_rdma")}
+    columns = {name: value for name, value in found.items() if name not in _WORDS}
     if not said:
         return columns, ()
     columns.pop("transport", None)

@@ -111,7 +111,20 @@ def expand(
     order = scenario.measure.order
     if order == "random" or (order == "auto" and launches > 1):
         random.Random(f"{scenario.measure.seed}:{launch}:{variant}").shuffle(cases)
-    return Plan(tuple(cases))
+    return Plan(alone_first(cases))
+
+
+def alone_first(cases: Iterable[Case]) -> tuple[Case, ...]:
+    """Put of each point the case alone before those beside a neighbour, which are held against it, in their places."""
+    ordered = list(cases)
+    places: dict[Case, list[int]] = {}
+    for place, case in enumerate(ordered):
+        places.setdefault(replace(case, neighbour="alone"), []).append(place)
+    for its in places.values():
+        those = sorted((ordered[place] for place in its), key=lambda case: case.neighbour != "alone")
+        for place, case in zip(its, those, strict=True):
+            ordered[place] = case
+    return tuple(ordered)
 
 
 @dataclass(frozen=True)

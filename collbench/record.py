@@ -152,7 +152,7 @@ class Record:
     temperature_C: float | None = column("degree C", "highest temperature of the ranks' devices after the case")  # noqa: N815
     power_W: float | None = column("W", "highest power of the ranks' devices after the case")  # noqa: N815
     throttle: str | None = column("", "why clocks were held down during the case, over the ranks' devices")
-    transport_source: str | None = column("", "who says so: counters, library log, or both")
+    transport_source: str | None = column("", "who says so: counters, library log, both, or the backend itself")
     crossing_bytes: int | None = column("bytes", "least that the case had to move between hosts, warm-up included")
     rdma_bytes: int | None = column("bytes", "what RDMA ports sent meanwhile, all hosts, less their idle rate")
     tcp_bytes: int | None = column("bytes", "what network interfaces sent besides, all hosts, less their idle rate")

@@ -22,7 +22,7 @@ from collbench.dtypes import DTYPES
 from collbench.errors import Agreed, AgreedCannotRun, CannotRun, CollbenchError, UsageError
 from collbench.figures import Point, figures
 from collbench.figures import known as known_of
-from collbench.opened import Opened, on_rank
+from collbench.opened import Opened, on_rank, refusal
 from collbench.paths import Paths, merged
 from collbench.pattern import Pattern
 from collbench.plan import Case, Plan, spoken
@@ -115,6 +115,7 @@ class Runner:
     def open(self) -> None:
         """Before the first case. Collective over the world, as all that follows."""
         self._paths.open()
+        self.world.from_root(lambda: self._reached.take(self.rows()))
 
     def close(self) -> None:
         """After the last case."""
@@ -243,9 +244,9 @@ class Runner:
         itemsize = DTYPES[case.dtype].itemsize if case.dtype else 1
         shape = collective.shape(case.requested_bytes, itemsize, group.size)
         layout = backend.layout(case, shape.count)
-        problem = group.first_problem(backend.overflows(case, shape.count, layout) or backend.lacks(case, layout))
-        if problem is not None:
-            raise CannotRun(on_rank(problem, group))
+        reason = refusal(backend.overflows(case, shape.count, layout) or backend.lacks(case, layout), group)
+        if reason is not None:
+            raise CannotRun(reason)
         return Point(case, name, group, backend, collective, shape, layout)
 
     def _measured(self, point: Point) -> Outcome:
@@ -297,7 +298,7 @@ class Runner:
                 return "failed", known | {"reason": on_rank(problem, group)}, kept
             known["page_bytes"] = page_bytes(bound, group)
             known |= {"algorithm": bound.algorithm or None} | backend.chosen(self._choice(point)) | state
-            known |= limit_columns(collective, group, backend)
+            known |= limit_columns(collective, group, backend, known)
             path = self._paths.columns(point, sampled, counted)
             columns, disagreement = merged(known, path)
             known |= columns

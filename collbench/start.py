@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from collbench.errors import CannotRun
+from collbench.instances import take_own
 from collbench.memory import shared_memory_problem
 from collbench.world import World
 
@@ -23,6 +24,7 @@ _THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
 # Where each launcher says how many processes it started. Slurm's counts only where no other launcher stands between.
 _LAUNCHER_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 _LOCAL_SIZES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE")
+_LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 _LATER_S = 5.0
 _LAUNCHER_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 
@@ -102,6 +104,9 @@ def start_world(beside: Callable[[], object] = lambda: None) -> World:
             ) from None
         beside()
         return World(hosts=(socket.gethostname(),), alone_because=reason)
+    local = next((int(os.environ[name]) for name in _LOCAL_RANKS if os.environ.get(name, "").isdigit()), None)
+    if local is not None and announced is not None and announced[1] > 1:
+        take_own(local)  # before MPI_Init: an MPI that knows devices begins with the driver there
     if not MPI.Is_initialized():
         _check_shared_memory(MPI)
         beside()  # not before: it would hold the interpreter while this thread is on its way to MPI_Init
@@ -118,6 +123,8 @@ def start_world(beside: Callable[[], object] = lambda: None) -> World:
     names = _told_apart([(host, where) for host, _, _, where in told])
     found = [(name, cores) for name, (_, cores, _, _) in zip(names, told, strict=True)]
     hosts = tuple(names)
+    if size > 1:
+        take_own(hosts[:rank].count(hosts[rank]))
     return World(
         rank=rank,
         size=size,

@@ -20,16 +20,18 @@ UNTOLD = "transport_untold"
 def expectation(wanted: str | None, group: World, values: Mapping[str, Any], path: Mapping[str, Any]) -> dict[str, Any]:
     """What a row says where its transport is not the one that the scenario expects, or nobody can tell.
 
-    `path` is what `Paths.columns` found.
+    `path` is what `Paths.columns` found. What goes on within a device has no transport, and nothing is expected of it.
     """
     found, hosts = str(values.get("transport") or ""), len(set(group.hosts))
-    if wanted is None or expected(wanted, found, hosts):
+    if wanted is None or path.get("local") or expected(wanted, found, hosts):
         return {}
     if group.size == 1:
         return {"notes": " ".join(filter(None, (values.get("notes"), UNTOLD)))}
     reason, note = f"transport: got {found or 'none that is known'}, expected {wanted}", UNEXPECTED
     if found == UNDECIDED:
         reason, note = f"{reason} ({path.get('undecided')})", UNTOLD
+    elif not found and path.get("unread"):
+        reason = f"{reason}; {path['unread']}"
     elif hosts == 1 and any(word in wanted for word in _OF_A_NETWORK):
         reason = f"{reason}; all its ranks are on {group.hosts[0]}: expect this of topologies that join hosts"
     elif "rdma" in wanted and path.get("no_rdma"):

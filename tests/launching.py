@@ -147,6 +147,22 @@ def cuda_devices() -> int:
     return int(completed.stdout) if completed.returncode == 0 else 0
 
 
+@cache
+def emulated() -> bool:
+    """Whether the visible CUDA devices are emulated ones (tests/emugpu), which can all that NCCL and CUDA have."""
+    probe = (
+        "import ctypes; driver = ctypes.CDLL('libcuda.so.1'); name = ctypes.create_string_buffer(100)\n"
+        "print('' if driver.cuInit(0) or driver.cuDeviceGetName(name, 100, 0) else name.value.decode())"
+    )
+    completed = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60, check=False)
+    return "emulated" in completed.stdout.lower()
+
+
+def one_device() -> dict[str, str]:
+    """The setting that shows the first of the visible devices alone, whichever a job has been given."""
+    return {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]}
+
+
 def left_behind(marker: str, grace: float = 2.0) -> list[Process]:
     """List the processes under a marker that still run after `grace` seconds."""
     deadline = time.monotonic() + grace

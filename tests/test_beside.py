@@ -1,13 +1,18 @@
 """What rows are held against: earlier rows of the same launch."""
 
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from collbench.beside import Neighbours, Reached, health_columns
+from collbench.beside import Neighbours, Reached, health_columns, limit_columns
+from collbench.collectives import collective_of
 from collbench.device_health import Health
+from collbench.device_limits import Limit
 from collbench.plan import Case
+from collbench.record import Record
 from collbench.world import World
 
 CASE = Case(
@@ -50,6 +55,24 @@ def test_rows_are_held_against_theory_until_a_copy_was_measured() -> None:
     assert reached.columns(CASE, "world", row(1.0, 20.0)) == {}
 
 
+def recorded(case: Case, status: str = "ok", **values: Any) -> Record:
+    return Record(
+        run_id="r", launch=0, started_at="", scenario="s", status=status, case_id=case.case_id, group="world",
+        neighbour=case.neighbour, collective=case.collective, backend=case.backend, **values,
+    )  # fmt: skip
+
+
+def test_what_was_there_before_this_process_counts() -> None:
+    reached, busy, larger = Reached(), replace(CASE, neighbour="copy"), replace(CASE, requested_bytes=16)
+    reached.take([
+        recorded(CASE, time_p50_s=2.0), recorded(COPY, time_p50_s=1.0, busbw_GBps=40.0), recorded(larger, "failed"),
+        recorded(busy, time_p50_s=9.0),
+    ])  # fmt: skip
+    found = reached.columns(busy, "world", row(5.0, 20.0, 50.0))
+    assert (found["slowdown"], found["limit_GBps"], found["limit_fraction"]) == (2.5, 40.0, 0.5)
+    assert "slowdown" not in reached.columns(replace(larger, neighbour="copy"), "world", row(5.0))
+
+
 def test_a_row_has_the_worst_device() -> None:
     world = World()
     before = Health(0.0, sm_clock_hz=2e9, temperature_celsius=50, power_watt=300.0)
@@ -70,3 +93,60 @@ def test_a_backend_without_a_device_has_no_neighbours() -> None:
     assert neighbours.problem() is None
     with pytest.raises(CannotRun, match="backend loopback has no device to share"):
         neighbours.want(replace(CASE, neighbour="copy"), backend.group, backend)
+
+
+FAST, SLOW, PCIE = Limit(450e9, "NVLinks"), Limit(100e9, "NVLinks"), Limit(63e9, "PCIe")
+
+
+def limit_of(
+    monkeypatch: pytest.MonkeyPatch, collective: str, backend: str, *, pattern: str = "", size: int = 4,
+    uuids: str = "abcd", known: dict[str, str] | None = None,
+) -> tuple[float | None, str | None]:  # fmt: skip
+    """The limit of a row on devices a to d, whose links are fast but for the one between c and d, and a and d."""
+
+    def linked(one: str, other: str) -> Limit | None:
+        return SLOW if {one, other} in ({"c", "d"}, {"a", "d"}) else FAST
+
+    monkeypatch.setattr("collbench.device_limits.nvlink_limit", linked)
+    monkeypatch.setattr("collbench.device_limits.pcie_limit", lambda uuid: PCIE)
+    group: Any = SimpleNamespace(size=size, rank=0, hosts=("h",) * size, all_gather=lambda _: list(uuids[:size]))
+    of: Any = SimpleNamespace(name=backend, uuid="a")
+    found = limit_columns(collective_of(collective, pattern, size), group, of, known or {})
+    return found.get("limit_GBps"), found.get("limit_source")
+
+
+def test_a_limit_is_of_the_links_that_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = partial(limit_of, monkeypatch)
+    assert limit("all_reduce", "nccl", size=3) == (450, "NVLinks")
+    assert limit("all_reduce", "nccl", known={"algorithm": "RING"}) == (100, "NVLinks")
+    assert limit("all_reduce", "staged") == (63, "PCIe")
+    assert limit("all_reduce", "mpi_cuda") == (None, None)
+    assert limit("all_reduce", "nccl", uuids="aabc") == (None, None)
+    assert limit("peer_copy", "device", pattern="engine one_way", size=3) == (450, "NVLinks")
+    assert limit("peer_copy", "device", pattern="engine one_way") == (100, "NVLinks")
+    assert limit("peer_copy", "device", pattern="engine all", size=3) == (450, "NVLinks")
+
+
+def test_a_copy_of_all_is_held_against_the_slowest_of_their_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The first writes to the last over a fast link, and the third to the fourth over a slow one.
+    limit = partial(limit_of, monkeypatch, "peer_copy", "device", uuids="bacd")
+    assert limit(pattern="engine both_ways") == (450, "NVLinks")
+    assert limit(pattern="engine all") == (100, "NVLinks")
+
+
+@pytest.mark.parametrize(
+    ("collective", "known", "limited"),
+    [
+        ("all_reduce", {"algorithm": "NVLS"}, False),
+        ("all_reduce", {"algorithm": "NVLSTree"}, False),
+        ("all_reduce", {"algorithm": "Symmetric", "protocol": "AllReduce_AGxLLMC_R"}, False),
+        ("all_reduce", {"algorithm": "Symmetric", "protocol": "AllReduce_AGxLL_R"}, True),
+        ("all_reduce", {"transport": "nvls+p2p"}, False),
+        ("all_reduce", {"algorithm": "Ring", "transport": "nvls+p2p"}, True),
+        ("send_recv", {"transport": "nvls+p2p"}, True),
+    ],
+)
+def test_multicast_has_no_limit_of_links(
+    monkeypatch: pytest.MonkeyPatch, collective: str, known: dict[str, str], limited: bool
+) -> None:
+    assert limit_of(monkeypatch, collective, "nccl", known=known) == ((100, "NVLinks") if limited else (None, None))

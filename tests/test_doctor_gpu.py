@@ -29,6 +29,12 @@ def test_shared_devices_and_links() -> None:
     assert "NV18" in found[2].seen
 
 
+def test_a_device_is_the_same_in_another_pod() -> None:
+    elsewhere = RankDevice(1, "b", uuid="x", facts=(("name", "H200"),))
+    (_, one) = findings([device(0, "x"), elsewhere, device(2, "y")], {})
+    assert (one.level, one.seen) == ("warning", "ranks 0 on a, 1 on b share devices")
+
+
 def test_vgpus_without_nvlink_or_licence_are_warned_of() -> None:
     ranks = [
         device(0, "x", virtualization="vGPU", vgpu_licence="unlicensed: ..."),

@@ -1,6 +1,7 @@
 """scripts/gpu_check as far as it needs no device."""
 
 import importlib.util
+import json
 import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -106,3 +107,25 @@ def test_parts_that_fail_do_not_keep_others_from_running(
     assert "without mpi4py: two ranks cannot run or know less" in summary
     assert "emulated" not in summary
     assert '"NVIDIA H200"' in (tmp_path / "hardware.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("within", "emulated", "code", "outcome", "words"),
+    [
+        (True, False, 0, "ok", "1.040 at 8 B"),
+        (False, False, 1, "failed", "1.040 at 8 B; beyond the criterion at 8 B (ratio at most 1.05)"),
+        (False, True, 1, "ok", "1.040 at 8 B; beyond the criterion at 8 B, which says nothing of an emulated device"),
+        (True, False, 124, "failed", "1.040 at 8 B; it stopped (time limit)"),
+    ],
+)
+def test_an_overhead_beyond_the_criterion_fails(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, within: bool, emulated: bool, code: int,
+    outcome: str, words: str,
+) -> None:  # fmt: skip
+    case = {"bytes": 8, "ratio": {"value": 1.04}, "within": within}
+    content = {"cases": [case], "criterion": "ratio at most 1.05"}
+    (tmp_path / "overhead.json").write_text(json.dumps(content))
+    check = script.Check(sys.executable, tmp_path, emulated, script.time.monotonic() + 100)
+    monkeypatch.setattr(script.shutil, "which", lambda *_, **__: "cc")
+    monkeypatch.setattr(script.Check, "run", lambda *_, **__: (code, "it stopped"))
+    assert script.overhead(check, 10) == (outcome, f"collbench over C: {words}")

@@ -19,6 +19,7 @@ from collbench.nccl_log import (
     read_setup,
     settings,
     sizes_of,
+    unread,
 )  # fmt: skip
 
 DATA = Path(__file__).parent / "data" / "nccl"
@@ -279,3 +280,17 @@ def test_a_log_is_read_from_its_mark(tmp_path: Path) -> None:
     none = Log(None)
     none.mark()
     assert none.text() == ""
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({}, ""),
+        (settings(Path("/logs"), {}), ""),
+        ({"NCCL_DEBUG": "info", "NCCL_DEBUG_FILE": "/tmp/%p"}, ""),
+        ({"NCCL_DEBUG": "VERSION"}, "NCCL_DEBUG is 'VERSION' not INFO"),
+        ({"NCCL_DEBUG": "INFO"}, "NCCL_DEBUG is 'INFO' without NCCL_DEBUG_FILE"),
+    ],
+)
+def test_what_keeps_the_log_from_being_read(environ: dict[str, str], said: str) -> None:
+    assert unread(environ).partition(",")[0] == said

@@ -1,11 +1,13 @@
 """What a row says of its path beside what a library says, and why RDMA was not taken."""
 
 import resource
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from collbench.paths import DISAGREES, at_once, merged, why_not
+from collbench.collectives import collective_of
+from collbench.paths import DISAGREES, at_once, merged, unseen, why_not
 from collbench.rdma import Port
 from collbench.wiring import Wiring
 
@@ -75,3 +77,27 @@ def test_groups_at_once_share_their_hosts_links() -> None:
     assert at_once("world", "world", hosts) == {"a": 1, "b": 1}
     assert at_once("host", "a", hosts)["a"] == 1  # nothing of it crosses
     assert at_once("pairs", "again:0-2", hosts) == {"a": 1, "b": 1}
+
+
+@pytest.mark.parametrize(
+    ("backend", "collective", "size", "found"),
+    [
+        ("device", "copy", 2, {"local": True}),
+        ("device", "host_copy", 1, {"local": True}),
+        ("device", "reduce_local", 2, {"local": True}),
+        ("device", "peer_copy", 2, {"transport": "p2p", "transport_source": "backend"}),
+        ("peer", "all_reduce", 2, {"transport": "p2p", "transport_source": "backend"}),
+        ("peer", "all_reduce", 1, {}),
+        ("mpi_cuda", "all_reduce", 2, {}),
+    ],
+)
+def test_what_the_counters_do_not_see(backend: str, collective: str, size: int, found: dict[str, Any]) -> None:
+    kind = collective_of(collective, "", size)
+    point: Any = SimpleNamespace(
+        backend=SimpleNamespace(name=backend), case=SimpleNamespace(collective=collective), collective=kind,
+        group=SimpleNamespace(size=size),
+    )  # fmt: skip
+    assert unseen(point) == found
+    columns, notes = merged({}, found)
+    assert columns == {name: value for name, value in found.items() if name != "local"}
+    assert notes == ()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from collbench.errors import ScenarioError
-from collbench.plan import AXES, Case, expand
+from collbench.plan import AXES, Case, alone_first, expand
 from collbench.scenario import Measure, Rule, Scenario, Sweep
 
 
@@ -104,3 +104,22 @@ def test_weights_are_exact_and_whole_ones_as_they_were() -> None:
     (case,) = expand(scenario(sweep), ranks=3).cases
     assert case.pattern == "0 1 0.5; 1e+06 0.123456789 0.1234567; 1e-300 12345678.0 100"
     assert tuple(tuple(map(float, row.split())) for row in case.pattern.split(";")) == matrix
+
+
+@pytest.mark.parametrize("order", ["file", "random"])
+def test_each_point_is_first_measured_alone(order: str) -> None:
+    both = replace(WIDE, neighbours=("communicate", "alone", "copy"))
+    later = (replace(WIDE, neighbours=("compute",), sizes=(16,)), replace(WIDE, sizes=(16,)))
+    cases = expand(scenario(both, *later, order=order)).cases
+    assert len(cases) == 25 * 3 + 13 + 12
+    place = {case: number for number, case in enumerate(cases)}
+    for case in cases:
+        assert place[replace(case, neighbour="alone")] <= place[case], case.label
+    only = expand(scenario(replace(WIDE, neighbours=("copy",)), order=order)).cases
+    assert {case.neighbour for case in only} == {"copy"}
+
+
+def test_what_has_no_neighbours_stays_in_its_place() -> None:
+    cases = expand(scenario(replace(WIDE, neighbours=("alone", "copy")))).cases
+    assert [case.neighbour for case in cases[:4]] == ["alone", "alone", "alone", "alone"]
+    assert alone_first(cases) == cases

@@ -23,6 +23,8 @@ class Group:
         ("rdma", "shm", "aa", {"no_rdma": "mlx5_0 on a was not used"}, "all its ranks are on a: expect this of topo"),
         ("tcp:eth0", "shm", "aa", {}, "all its ranks are on a: expect this of topologies that join hosts"),
         ("p2p", "shm", "aa", {}, "got shm, expected p2p"),
+        ("p2p", "", "aa", {"unread": "NCCL_DEBUG is 'WARN'"}, "none that is known, expected p2p; NCCL_DEBUG is 'WARN'"),
+        ("p2p", "shm", "aa", {"unread": "NCCL_DEBUG is 'WARN'"}, "got shm, expected p2p"),
     ],
 )  # fmt: skip
 def test_the_reason_says_where_to_look(wanted: str, found: str, hosts: str, path: dict[str, str], words: str) -> None:
@@ -39,3 +41,7 @@ def test_what_is_as_expected_says_nothing() -> None:
 
 def test_a_group_of_one_moves_nothing() -> None:
     assert expectation("rdma", Group(("a",)), {}, {}) == {"notes": UNTOLD}  # type: ignore[arg-type]
+
+
+def test_what_goes_on_within_a_device_has_no_transport() -> None:
+    assert expectation("p2p", Group(("a", "a")), {"notes": "noisy"}, {"local": True}) == {}  # type: ignore[arg-type]

@@ -136,6 +136,11 @@ class Backend(ABC):
         """One sentence that says why this machine cannot use the library, found without starting it; None if it can."""
 
     @classmethod
+    def lacking(cls) -> str | None:
+        """What `unavailable` says, or what only starting the library tells; for whoever asks what there is."""
+        return cls.unavailable()
+
+    @classmethod
     def misfit(cls, world: World) -> str | None:
         """One sentence that says why these ranks cannot use it; None if they can. Asked on every rank."""
         return None

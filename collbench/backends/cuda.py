@@ -3,6 +3,7 @@
 import ctypes
 import importlib.util
 import os
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -68,8 +69,11 @@ def device_uuid(index: int) -> str:
     return bytes(cupy.cuda.runtime.getDeviceProperties(index)["uuid"]).hex()
 
 
-def owners(world: World) -> dict[tuple[str, str], list[int]]:
-    """Which ranks have which device (host, UUID); collective. A device that cannot be read is a LibraryFailed."""
+def owners(world: World) -> dict[str, list[int]]:
+    """Which ranks have which device, by its UUID; collective. A device that cannot be read is a LibraryFailed.
+
+    Pods that share a device have host names of their own, and it is one device all the same.
+    """
     import cupy
 
     try:
@@ -79,10 +83,19 @@ def owners(world: World) -> dict[tuple[str, str], list[int]]:
     first = world.first_problem(problem)
     if first is not None:
         raise LibraryFailed(first[1])
-    found: dict[tuple[str, str], list[int]] = {}
-    for rank, key in enumerate(world.all_gather((world.hosts[world.rank], uuid))):
-        found.setdefault(key, []).append(rank)
+    found: dict[str, list[int]] = {}
+    for rank, one in enumerate(world.all_gather(uuid)):
+        found.setdefault(one, []).append(rank)
     return found
+
+
+def ranks_and_hosts(ranks: Sequence[int], hosts: Sequence[str]) -> str:
+    """Name ranks with their hosts: `ranks 0, 1 on a`, or `rank 0 on a and rank 1 on b`."""
+    by_host: dict[str, list[int]] = {}
+    for rank in ranks:
+        by_host.setdefault(hosts[rank], []).append(rank)
+    told = [f"rank{'s' * (len(its) > 1)} {', '.join(map(str, its))} on {host}" for host, its in by_host.items()]
+    return " and ".join(told)
 
 
 def alone_problem(world: World) -> str | None:
@@ -98,11 +111,11 @@ def sharing_problem(world: World) -> str | None:
         shared = owners(world)
     except LibraryFailed as error:
         return str(error)
-    for (host, _), ranks in shared.items():
+    for ranks in shared.values():
         if len(ranks) > world.ranks_per_device:
             allowed = f"at most {world.ranks_per_device}" if world.ranks_per_device > 1 else "one"
             return (
-                f"ranks {', '.join(map(str, ranks))} on {host} have the same device, expected {allowed} each; start as "
+                f"{ranks_and_hosts(ranks, world.hosts)} have the same device, expected {allowed} each; start as "
                 "many ranks a host as it has devices, or write ranks_per_device under [measure] (functional only)"
             )
     return None

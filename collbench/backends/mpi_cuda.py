@@ -1,6 +1,7 @@
 """CUDA-aware MPI: the library is handed addresses on the device. A library that cannot take them would crash."""
 
 import ctypes
+import json
 import os
 import signal
 import subprocess
@@ -37,11 +38,35 @@ raise SystemExit(0 if (got.get() == sent.get()).all() else 3)
 """
 
 
+_ASK = """
+import json
+from collbench.backends.mpi_cuda import says_no
+from collbench.start import start_world, stop_world
+world = start_world()
+print(json.dumps([world.library, says_no()]))
+stop_world(world)
+"""
+"""The question may be asked only after MPI_Init (Open MPI's manual, MPIX_Query_cuda_support)."""
+
+
 class MpiCuda(MpiOnDevice):
     """MPI on device memory. Each stream is synchronised before MPI is called, and what that costs is told apart."""
 
     name = "mpi_cuda"
     summary = "CUDA-aware MPI on device memory"
+
+    @classmethod
+    def lacking(cls) -> str | None:
+        problem = cls.unavailable()
+        if problem is not None:
+            return problem
+        child = _child(_ASK)
+        if child is None or child.returncode:
+            return f"the MPI library could not be asked whether it is CUDA-aware ({_ending(child)})"
+        library, no = json.loads(child.stdout.splitlines()[-1])
+        if no is not None:
+            return _not_aware(library, no)
+        return None if (trial := probe_problem()) is None else _cannot(library, trial)
 
     @classmethod
     def misfit(cls, world: World) -> str | None:
@@ -50,12 +75,9 @@ class MpiCuda(MpiOnDevice):
             return problem
         first = world.first_problem(says_no())
         if first is not None:
-            remedy = "use backend staged, or an MPI that was built with CUDA"
-            return f"{world.library} is not CUDA-aware ({first[1]}); {remedy}"
+            return _not_aware(world.library, first[1])
         first = world.first_problem(probe_problem() if world.local_rank == 0 else None)
-        if first is None:
-            return None
-        return f"{world.library} cannot take memory of the device ({first[1]}); use backend staged"
+        return None if first is None else _cannot(world.library, first[1])
 
     def bind(self, case: Case, count: int, layout: Layout) -> BoundCall:
         bound = super().bind(case, count, layout)
@@ -85,13 +107,27 @@ def says_no() -> str | None:
     return None
 
 
+def _not_aware(library: str, why: str) -> str:
+    return f"{library} is not CUDA-aware ({why}); use backend staged, or an MPI that was built with CUDA"
+
+
+def _cannot(library: str, why: str) -> str:
+    return f"{library} cannot take memory of the device ({why}); use backend staged"
+
+
 @cache
 def probe_problem() -> str | None:
     """Let a child process try, since a wrong guess is a segmentation fault; what befell it, None if all was well."""
+    child = _child(_PROBE)
+    return _ending(child) if child is None or child.returncode else None
+
+
+def _child(program: str) -> "subprocess.CompletedProcess[str] | None":
+    """Run a program in a process that is no rank of this launch; None where it did not end in time."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHER_VARIABLES)}
     try:
-        child = subprocess.run(
-            [sys.executable, "-c", _PROBE],
+        return subprocess.run(
+            [sys.executable, "-c", program],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -101,9 +137,13 @@ def probe_problem() -> str | None:
             start_new_session=True,
         )
     except subprocess.TimeoutExpired:
-        return f"a child process that tried did not end within {_PROBE_S:g} s"
-    if child.returncode == 0:
         return None
+
+
+def _ending(child: "subprocess.CompletedProcess[str] | None") -> str:
+    """How a child ended that did not do what it should."""
+    if child is None:
+        return f"a child process that tried did not end within {_PROBE_S:g} s"
     if child.returncode < 0:
         return f"a child process that tried died of {signal.Signals(-child.returncode).name}"
     if child.returncode == 3:

@@ -90,10 +90,11 @@ def sharing_refused(group: World, pairs: Iterable[tuple[int, int]]) -> str | Non
     problem = None
     for target in targets:
         names = f"ranks {group.rank} and {target} ({mine[2]} and {where[target][2]})"
-        if where[target][0] != mine[0]:
-            problem = f"{names} are on different hosts, {mine[0]} and {where[target][0]}; expected one"
-        elif where[target][1] == mine[1]:
-            problem = f"{names} have the same device; expected one each"
+        apart = f"{mine[0]} and {where[target][0]}" if where[target][0] != mine[0] else ""
+        if where[target][1] == mine[1]:
+            problem = f"{names} have the same device{apart and f', on {apart}'}; expected one each"
+        elif apart:
+            problem = f"{names} are on different hosts, {apart}; expected one"
     first = group.first_problem(problem) or group.first_problem(_mapping_problem(group, targets, where))
     return first[1] if first else None
 

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from collbench.backends.base import Call
+from collbench.backends.base import Backend, Call
 from collbench.backends.cuda import (
     DeviceMemory,
     Driver,
@@ -38,22 +38,30 @@ class MpiOnDevice(OnDevice, Mpi):
 
     def __init__(self, group: World) -> None:
         super().__init__(group)
-        # What follows may fail on one rank alone; the caller asks all of them.
+        group.all_or_none(self._take_device)
+        self._sharers = max(map(len, owners(group).values()))
+
+    def _take_device(self) -> None:
         import cupy
 
         self._cupy = cupy
-        self._device = device_index(group)
+        self._device = device_index(self.group)
         cupy.cuda.Device(self._device).use()
         self._driver = Driver()
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._verifying = cupy.cuda.Stream(non_blocking=True)
-        self._sharers: int | None = None
 
     @property
     def ranks_per_device(self) -> int | None:
-        if self._sharers is None:
-            self._sharers = max(map(len, owners(self.group).values()))
         return self._sharers
+
+    def for_group(self, group: World | None, number: int) -> Backend | None:
+        # Groups that are measured at once share devices as the ranks of one group do.
+        uuids = self.group.all_gather(self.uuid if group is not None else "")
+        made = super().for_group(group, number)
+        if isinstance(made, MpiOnDevice):
+            made._sharers = max(uuids.count(uuid) for uuid in uuids if uuid)
+        return made
 
     def refuse(self, case: Case) -> str | None:
         if self.name == "staged" and not entry_named(case.collective).collective.in_sweeps:
@@ -66,7 +74,7 @@ class MpiOnDevice(OnDevice, Mpi):
         return 0
 
     def lacks(self, case: Case, layout: Layout) -> str | None:
-        need, free = Mpi.memory_bytes(self, case, layout), free_bytes()
+        need, free = Mpi.memory_bytes(self, case, layout) * self._sharers, free_bytes()
         if need <= free:
             return None
         return f"device memory: the buffers need {about(need)}, and {about(free)} of {self.device} is free for them"

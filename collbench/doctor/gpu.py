@@ -99,10 +99,12 @@ def findings(
     for name in dict.fromkeys(one.fact("name") for one in known):
         found.append(Finding(CHECK, "ok", f"{sum(one.fact('name') == name for one in known)} x {name}"))
     found += _unlike(known)
-    shared = [one for one in known if sum((one.host, one.uuid) == (two.host, two.uuid) for two in known) > 1]
+    # Pods that share a device have host names of their own: NCCL tells devices apart by host and UUID, and lets them.
+    shared = [one for one in known if sum(one.uuid == two.uuid for two in known) > 1]
     if shared:
-        numbers = ", ".join(str(one.rank) for one in shared)
-        why = "NCCL refuses ranks that share a device, and shared figures are not performance"
+        several = len({one.host for one in shared}) > 1
+        numbers = ", ".join(f"{one.rank} on {one.host}" if several else str(one.rank) for one in shared)
+        why = "NCCL refuses ranks of a host that share a device, and shared figures are not performance"
         remedy = "start one rank a device"
         found.append(Finding(CHECK, "warning", f"ranks {numbers} share devices", why, remedy, "NCCL user guide"))
     for one in known:

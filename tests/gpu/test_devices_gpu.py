@@ -11,6 +11,7 @@ import pytest
 import launching
 
 cupy = pytest.importorskip("cupy", reason="cupy is not installed", exc_type=ImportError)
+pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed", exc_type=ImportError)
 
 from collbench import device_health, device_limits, devices  # noqa: E402
 from collbench.backends.cuda import device_uuid  # noqa: E402

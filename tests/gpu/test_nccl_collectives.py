@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import launching
+from collbench.record import Record
 from collbench.results import read
 
 HEAD = """
@@ -52,6 +53,16 @@ sizes = ["0 B", "1000 B"]
 """
 
 
+ALIKE = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+"""Collectives whose buffers are the same on every rank, as windows must be."""
+
+
+def version_of(rows: list[Record]) -> tuple[int, ...]:
+    """The NCCL that ran: the extras allow 2.22 and later."""
+    library = next(str(row.library) for row in rows if row.status == "ok")
+    return tuple(map(int, library.removeprefix("NCCL ").split(".")))
+
+
 def run(scenario: str, ranks: int, tmp_path: Path) -> Path:
     if launching.cuda_devices() < ranks:
         pytest.skip(f"{ranks} CUDA devices are needed")
@@ -83,19 +94,33 @@ def test_every_form(ranks: int, tmp_path: Path) -> None:
             assert row.clock == "device"
         # CuPy has no method for these, so a Python program makes them of sends and receives.
         if row.status == "ok" and row.collective in ("gather", "all_to_all"):
-            assert row.algorithm == ("grouped send/recv" if row.caller == "python" else None)
-    symmetric = {row.collective for row in rows if row.buffer == "symmetric" and row.status == "ok"}
-    assert symmetric == {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
-    assert any("differ from rank to rank" in str(row.reason) for row in rows if row.collective == "gather")
+            own = row.caller == "compiled" and version_of(rows) >= (2, 28)
+            assert row.algorithm == (None if own else "grouped send/recv")
+    windows = [row for row in rows if row.buffer == "symmetric"]
+    symmetric, all_four = {row.collective for row in windows if row.status == "ok"}, set(ALIKE)
+    # Which windows and registrations there are depends on the library and the device; what there is not says why.
+    assert symmetric == all_four if launching.emulated() else symmetric <= all_four
+    assert all(row.reason for row in rows if row.status == "skipped")
+    if version_of(rows) >= (2, 27):
+        assert any("differ from rank to rank" in str(row.reason) for row in windows if row.collective == "gather")
 
 
 @pytest.mark.timeout(220)
 @pytest.mark.parametrize("ranks", [3])
 def test_every_type_and_operation(ranks: int, tmp_path: Path) -> None:
     rows = read(run(TYPES, ranks, tmp_path))
+    lacking = 0
     for row in rows:
-        assert row.wrong == 0 if row.dtype != "int16" else row.reason == "NCCL has no type for int16"
-    assert len([row for row in rows if row.status == "ok"]) == 2 * 8 * 5 + 2 * 2 * ranks * 2
+        if row.dtype == "int16":
+            assert row.reason == "NCCL has no type for int16"
+        elif row.status == "skipped" and not launching.emulated():
+            # Reductions of fp8 need compute capability 9.0, the types NCCL 2.24.
+            assert str(row.dtype).startswith("float8")
+            assert row.reason
+            lacking += 1
+        else:
+            assert row.wrong == 0
+    assert len([row for row in rows if row.status == "ok"]) == 2 * 8 * 5 + 2 * 2 * ranks * 2 - lacking
 
 
 TOPOLOGIES = f"""{HEAD.replace("MODES", '["latency"]')}
@@ -143,8 +168,13 @@ def test_ranks_may_share_a_device_where_the_scenario_says_so(tmp_path: Path) -> 
     path = tmp_path / "s.toml"
     path.write_text(SHARED)
     run_folder = tmp_path / "run"
-    settings = {"CUDA_VISIBLE_DEVICES": "0"}
-    launching.collbench(["launch", path, "-n", "2", "-o", run_folder, "--no-choices"], env=settings).expect(0)
+    # They must leave each other room on the device, and have no multicast (NCCL User Guide).
+    settings = launching.one_device() | {"NCCL_MAX_CTAS": "2", "NCCL_NVLS_ENABLE": "0"}
+    done = launching.collbench(["launch", path, "-n", "2", "-o", run_folder, "--no-choices"], env=settings)
     (row,) = read(run_folder)
+    if row.status == "skipped" and "from 2.30 on" in str(row.reason):
+        assert done.code == 7
+        pytest.skip(str(row.reason))
+    done.expect(0)
     assert (row.status, row.wrong, row.ranks_per_device) == ("ok", 0, 2)
     assert "shared_device" in str(row.notes).split()

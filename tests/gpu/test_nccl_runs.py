@@ -82,7 +82,7 @@ def test_ranks_that_would_share_a_device_are_refused_with_their_numbers(tmp_path
         'schema = 1\ntitle = "d"\n[[sweep]]\nbackends = ["nccl"]\ncollectives = ["all_reduce"]\nsizes = ["8 B"]\n'
     )
     done = launching.collbench(
-        ["launch", scenario, "-n", "2", "-o", tmp_path / "run"], env={"CUDA_VISIBLE_DEVICES": "0"}
+        ["launch", scenario, "-n", "2", "-o", tmp_path / "run"], env=launching.one_device()
     ).expect(7)
     (row,) = read(tmp_path / "run")
     assert row.status == "skipped"

@@ -1,0 +1,101 @@
+"""Ranks on one device, on one host or in pods with names of their own: found by UUID, refused or flagged."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import launching
+from collbench.record import Record
+from collbench.results import read
+
+SCENARIO = """
+schema = 1
+[measure]
+time_budget = "10 ms"
+least_time = "1 ms"
+warmup_time = "5 ms"
+timeout = "15 s"
+[[sweep]]
+backends = ["nccl", "staged"]
+collectives = ["all_reduce"]
+sizes = ["1 KiB"]
+[[sweep]]
+kind = "kernel"
+kernels = ["peer_copy"]
+ways = ["engine one_way"]
+sizes = ["1 KiB"]
+"""
+MEMORY = """
+schema = 1
+[measure]
+time_budget = "10 ms"
+least_time = "1 ms"
+warmup_time = "5 ms"
+[[sweep]]
+backends = ["staged"]
+collectives = ["broadcast"]
+topologies = ["world", "0;1", "first:1"]
+dtypes = ["int8"]
+sizes = ["18 MiB", "1 MiB"]
+"""
+PODS = """
+import socket, sys
+from collbench.start import launcher_rank
+socket.gethostname = lambda: f"pod{launcher_rank()}"
+from collbench.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def in_pods(scenario: str, tmp_path: Path) -> tuple[launching.CompletedRun, list[Record]]:
+    """Run two ranks on one device, each with a host name of its own."""
+    if launching.cuda_devices() < 1:
+        pytest.skip("a CUDA device is needed")
+    path, run, program = tmp_path / "s.toml", tmp_path / "run", tmp_path / "pods.py"
+    path.write_text(scenario)
+    program.write_text(PODS)
+    env = launching.one_device()
+    done = launching.mpirun(2, [sys.executable, program, "run", path, "-o", run], timeout=60, env=env)
+    return done, read(run)
+
+
+def test_one_device_in_two_pods_is_refused_or_flagged(tmp_path: Path) -> None:
+    done, (nccl, staged, copy) = in_pods(SCENARIO, tmp_path)
+    assert done.code == 0
+    for row in nccl, copy:
+        assert row.status == "skipped"
+        assert str(row.reason).startswith("rank 0 on pod0 and rank 1 on pod1 have the same device, expected one each")
+    assert (staged.status, staged.wrong, staged.hosts, staged.ranks_per_device) == ("ok", 0, 2, 2)
+    assert "shared_device" in str(staged.notes).split()
+
+
+def test_a_copy_between_pods_on_one_device_is_refused_for_the_device(tmp_path: Path) -> None:
+    scenario = SCENARIO.replace("[measure]", "[measure]\nranks_per_device = 2")
+    row = in_pods(scenario.replace('backends = ["nccl", "staged"]', 'backends = ["staged"]'), tmp_path)[1][1]
+    assert row.status == "skipped"
+    assert str(row.reason).endswith(" have the same device, on pod0 and pod1; expected one each")
+
+
+def test_memory_is_planned_for_all_ranks_of_a_device(tmp_path: Path) -> None:
+    if not launching.emulated():
+        pytest.skip("the emulator's knobs: a device with little memory")
+    path, run = tmp_path / "s.toml", tmp_path / "run"
+    path.write_text(MEMORY)
+    # A session of its own: what the device has is counted over its processes.
+    session = f"{os.environ.get('EMUGPU_SESSION', '')}-memory"
+    env = {"CUDA_VISIBLE_DEVICES": "0", "EMUGPU_MEMORY": "32M", "EMUGPU_SESSION": session}
+    launching.collbench(["launch", path, "-n", "2", "-o", run], env=env).expect(0)
+    Path(f"/dev/shm/emugpu-{os.getuid()}-{session}").unlink(missing_ok=True)
+    rows = read(run)
+    found = {(row.group, row.size_bytes): row for row in rows}
+    for group in ("world", "0", "1"):
+        large, small = (found[group, size << 20] for size in (18, 1))
+        assert large.status == "skipped"
+        assert "device memory: the buffers need 36" in str(large.reason)
+        assert (small.status, small.ranks_per_device) == ("ok", 2)
+        assert "shared_device" in str(small.notes).split()
+    for size in (18, 1):
+        row = found["first:1", size << 20]
+        assert (row.status, row.ranks_per_device) == ("ok", 1)
