@@ -49,7 +49,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def in_pods(scenario: str, tmp_path: Path) -> tuple[launching.CompletedRun, list[Record]]:
+def in_pods(scenario: str, tmp_path: Path) -> list[Record]:
     """Run two ranks on one device, each with a host name of its own."""
     if launching.cuda_devices() < 1:
         pytest.skip("a CUDA device is needed")
@@ -57,13 +57,12 @@ def in_pods(scenario: str, tmp_path: Path) -> tuple[launching.CompletedRun, list
     path.write_text(scenario)
     program.write_text(PODS)
     env = launching.one_device()
-    done = launching.mpirun(2, [sys.executable, program, "run", path, "-o", run], timeout=60, env=env)
-    return done, read(run)
+    launching.mpirun(2, [sys.executable, program, "run", path, "-o", run], timeout=60, env=env).expect(0)
+    return read(run)
 
 
 def test_one_device_in_two_pods_is_refused_or_flagged(tmp_path: Path) -> None:
-    done, (nccl, staged, copy) = in_pods(SCENARIO, tmp_path)
-    assert done.code == 0
+    nccl, staged, copy = in_pods(SCENARIO, tmp_path)
     for row in nccl, copy:
         assert row.status == "skipped"
         assert str(row.reason).startswith("rank 0 on pod0 and rank 1 on pod1 have the same device, expected one each")
@@ -73,7 +72,7 @@ def test_one_device_in_two_pods_is_refused_or_flagged(tmp_path: Path) -> None:
 
 def test_a_copy_between_pods_on_one_device_is_refused_for_the_device(tmp_path: Path) -> None:
     scenario = SCENARIO.replace("[measure]", "[measure]\nranks_per_device = 2")
-    row = in_pods(scenario.replace('backends = ["nccl", "staged"]', 'backends = ["staged"]'), tmp_path)[1][1]
+    row = in_pods(scenario.replace('backends = ["nccl", "staged"]', 'backends = ["staged"]'), tmp_path)[1]
     assert row.status == "skipped"
     assert str(row.reason).endswith(" have the same device, on pod0 and pod1; expected one each")
 

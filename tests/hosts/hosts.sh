@@ -6,7 +6,8 @@
 #
 #   hosts.sh N RATE[,RATE...] CMD [ARG...]   e.g. hosts.sh 2 1gbit mpirun ...      (needs root, iproute2)
 #       Host i gets the i-th rate, the last one given from there on. CB_BURST_US: how many microseconds' worth of data the shaper
-#       lets pass at once after a pause (500; 64 KiB at least).
+#       lets pass at once after a pause (500; 64 KiB at least). CB_FAIR=1: the connections on a link share it evenly, as a NIC
+#       serves its queue pairs in turn; else who has more in the queue has more of the link.
 #       In CMD's environment: CB_HOSTS (addresses, comma-separated), CB_AGENT (stands in for ssh in both launchers), CB_BRIDGE,
 #       and CB_MPICH and CB_OPENMPI: what the two libraries' mpirun needs, for one rank a host and unbound, e.g.
 #           hosts.sh 2 1gbit sh -c 'collbench launch bandwidth -n 2 --launcher-args "$CB_MPICH"'
@@ -35,6 +36,16 @@ down() {
     for i in $(seq "$n"); do ip netns del "cb$k-$i" 2>/dev/null || :; ip link del "cbv$k-$i" 2>/dev/null || :; done
     ip link del "cbbr$k" 2>/dev/null || :; rm -rf "$work"
 }
+fair() {                                                  # DEVICE RATE BURST TC...: 32 classes by port, each may have what the others leave
+    local dev=$1 rate=$2 burst=$3 c; shift 3
+    { echo "qdisc add dev $dev root handle 1: htb"
+      echo "class add dev $dev parent 1: classid 1:fff htb rate $rate burst $burst cburst $burst quantum 3000"
+      for c in $(seq 0 31); do
+          printf 'class add dev %s parent 1:fff classid 1:1%02x htb rate %sbit ceil %s burst 16k cburst %s quantum 3000\n' \
+              "$dev" "$c" $(($(bits "$rate") / 32)) "$rate" "$burst"
+          printf 'filter add dev %s parent 1: protocol ip prio 1 u32 match ip dport %s 0x001f flowid 1:1%02x\n' "$dev" "$c" "$c"
+      done; } | "$@" -batch -
+}
 trap down EXIT; trap 'exit 130' INT; trap 'exit 143' TERM
 ip link set "cbbr$k" up; ip addr add "10.78.$k.254/24" dev "cbbr$k"
 list=
@@ -47,8 +58,13 @@ for i in $(seq "$n"); do
     ip link set "cbv$k-$i" master "cbbr$k" up
     ip -n "cb$k-$i" addr add "10.78.$k.$i/24" dev eth0
     ip -n "cb$k-$i" link set eth0 up; ip -n "cb$k-$i" link set lo up
-    tc -n "cb$k-$i" qdisc add dev eth0 root tbf rate "$rate" burst $burst latency 50ms
-    tc qdisc add dev "cbv$k-$i" root tbf rate "$rate" burst $burst latency 50ms
+    if [ -n "${CB_FAIR:-}" ]; then
+        fair eth0 "$rate" $burst tc -n "cb$k-$i"
+        fair "cbv$k-$i" "$rate" $burst tc
+    else
+        tc -n "cb$k-$i" qdisc add dev eth0 root tbf rate "$rate" burst $burst latency 50ms
+        tc qdisc add dev "cbv$k-$i" root tbf rate "$rate" burst $burst latency 50ms
+    fi
     list+=${list:+,}10.78.$k.$i
 done
 printf '#!/bin/bash\nCB_AS_AGENT=1 exec %q "$@"\n' "$(realpath "$0")" >"$work/agent"; chmod 755 "$work/agent"
