@@ -267,6 +267,21 @@ def test_what_is_hidden_limits_nothing() -> None:
     assert found.limit == "links in the VM (bandwidth)"
 
 
+@pytest.mark.parametrize(
+    ("compute_s", "limit", "rest"),
+    [
+        (10e-3, "links between hosts (bandwidth)", "links in the VM (bandwidth)"),
+        (60e-3, "links between hosts (bandwidth)", "computation"),
+        (5.0, "computation", ""),
+    ],
+)
+def test_what_comes_next_is_the_largest_beside_the_limit(compute_s: float, limit: str, rest: str) -> None:
+    """4 MB over two hosts of four: 40 ms in the VM, 160 ms across for the quarters."""
+    slow = Fabric("slow across", 4, flat, lambda sharers, hosts: lambda name, size, ranks: flat(name, 16 * size, ranks))
+    found = forecast(replace(THREE, compute_s={10: compute_s}, overlap="none"), slow, 8, 2, 10)
+    assert (found.limit, found.rest(found)) == (limit, rest if compute_s < 1 else found.links)
+
+
 def test_latency_is_that_of_the_tier_that_is_named() -> None:
     # Layers wait for steps of 20 ms in the VM, gradients for bytes between hosts, which are hidden.
     fabric = Fabric("slow steps", 4, Link(2e-2, 1e12), lambda sharers, hosts: flat)

@@ -26,8 +26,9 @@ class Step:
     """A step of one layout. Times are seconds; what needs the time of computation is None where it is not known.
 
     `batch` is that of a device (of the devices that share a tensor-parallel model). `communication` is all that
-    travels, `exposed` the part of it that the computation waits for, `links` the tier that it waits for most. `samples`
-    is the batch of all devices together, `rate` their samples a second.
+    travels, `exposed` the part of it that the computation waits for, `links` the tier that it waits for most; without
+    `others`, the second one, the step would be `others_s` shorter. `samples` is the batch of all devices together,
+    `rate` their samples a second.
     """
 
     devices: int
@@ -40,6 +41,8 @@ class Step:
     step_s: Range | None
     rate: Range | None
     links: str
+    others: str = ""
+    others_s: float = 0.0
 
     @property
     def share(self) -> float | None:
@@ -69,7 +72,9 @@ class Step:
     def rest(self, base: "Step | None" = None) -> str:
         """Return what the step loses most to beside its limit, against a base; empty where that is not worth a name."""
         if self.limit != COMPUTATION:
-            return "" if self.compute_s is None else COMPUTATION
+            if self.compute_s is None:
+                return ""
+            return self.others if self.others_s > self.compute_s else COMPUTATION
         if self.compute_s is None or self.exposed_s is None or self.step_s is None:
             return ""
         lost = max(0.0, _slower(self, base))
@@ -89,40 +94,45 @@ def forecast(workload: Workload, fabric: Fabric, devices: int, hosts: int, batch
     communication = sent.cost(compute)
     if compute is None:
         links = _links(sent, communication, None)
-        return Step(devices, hosts, batch, samples, None, communication, None, None, None, links)
+        return Step(devices, hosts, batch, samples, None, communication, None, None, None, *links)
     ends = [sent.ends(compute, traffic.bound(name)) for name in BOUNDS]
     step = Range(*ends)
     exposed = Range(*(max(0.0, end - compute) for end in ends))
     rate = Range(samples / step.high, samples / step.middle, samples / step.low)
     links = _links(sent, communication, compute)
-    return Step(devices, hosts, batch, samples, compute, communication, exposed, step, rate, links)
+    return Step(devices, hosts, batch, samples, compute, communication, exposed, step, rate, *links)
 
 
-def _links(sent: Traffic, communication: Split, compute: float | None) -> str:
-    """Name the tier without which the step would be shortest, and whether by its steps or by its bytes.
+def _links(sent: Traffic, communication: Split, compute: float | None) -> tuple[str, str, float]:
+    """Name the tier without which the step would be shortest, then the other one and what it costs in seconds.
 
     What is hidden behind computation costs nothing, however much it is; where two save as much, the one that carries
-    more counts. Without a time of computation nothing is hidden.
+    more counts. Without a time of computation nothing is hidden. A name says whether it is by its steps or its bytes.
     """
     if communication.total == NOTHING:
-        return ""
+        return "", "", 0.0
     everything = sent.total(compute, traffic.bound("middle"))
     whole = everything if compute is None else sent.ends(compute, traffic.bound("middle"))
 
-    def saves(view: View) -> tuple[float, float]:
-        total = sent.total(compute, view)
-        saved = whole - (total if compute is None else sent.ends(compute, view))
-        return round(saved / whole, _SAME), round((everything - total) / whole, _SAME)
+    def saved_s(view: View) -> float:
+        return whole - (sent.total(compute, view) if compute is None else sent.ends(compute, view))
 
-    tier = _most(lambda one: saves(traffic.without(one)), "vm", "across")
-    try:
-        what = _most(
-            lambda one: saves((traffic.without_bytes if one == "bandwidth" else traffic.without_steps)(tier)),
-            *("bandwidth", "latency"),
-        )
-    except CollbenchError:
-        return _TIERS[tier]
-    return f"{_TIERS[tier]} ({what})"
+    def saves(view: View) -> tuple[float, float]:
+        return round(saved_s(view) / whole, _SAME), round((everything - sent.total(compute, view)) / whole, _SAME)
+
+    def name(tier: str) -> str:
+        try:
+            what = _most(
+                lambda one: saves((traffic.without_bytes if one == "bandwidth" else traffic.without_steps)(tier)),
+                *("bandwidth", "latency"),
+            )
+        except CollbenchError:
+            return _TIERS[tier]
+        return f"{_TIERS[tier]} ({what})"
+
+    first = _most(lambda one: saves(traffic.without(one)), "vm", "across")
+    second = "vm" if first == "across" else "across"
+    return name(first), name(second), saved_s(traffic.without(second))
 
 
 def _most(saved: Callable[[str], tuple[float, float]], first: str, second: str) -> str:
