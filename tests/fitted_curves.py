@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from collbench.readers.fit_rows import Curve, Family, curve
+from collbench.readers.forecast import Forecast
 
 DATA_A_GBPS = (
     0.48, 0.83, 1.58, 2.67, 4.73, 8.84, 12.28, 20.8, 35.42, 48.48, 50.76, 43.82, 45.54, 46.97, 47.98, 48.59, 47.83,
@@ -15,6 +16,8 @@ DATA_B_US = (10, 13.76, 16.88, 20.8, 25.2, 29.5, 33.7)
 """A small all_reduce on 2 to 8 GPUs of one DGX A100: nccl-tests, issue 123."""
 
 KIB, MIB = 1 << 10, 1 << 20
+SIZES = tuple(KIB << step for step in range(11))
+ALPHA, BANDWIDTH = 4e-6, 5e9
 
 
 def data_a() -> Curve:
@@ -53,3 +56,23 @@ def doubling(low: int, high: int) -> list[int]:
         sizes.append(low)
         low *= 2
     return sizes
+
+
+def ring(ranks: int, **more: float) -> Curve:
+    """All_reduce by a ring on one host, five launches, 3 % about and each row 2 %."""
+    starts, moved = 2 * (ranks - 1), 2 * (ranks - 1) / ranks
+    noise = {"launches": 5, "of_launch": 0.03, "of_row": 0.02, "seed": ranks} | more
+    return made_up(ALPHA, BANDWIDTH, SIZES, starts=starts, moved=moved, ranks=ranks, **noise)  # type: ignore[arg-type]
+
+
+def ring_s(size: int, ranks: int) -> float:
+    """Its truth in seconds."""
+    return 2 * (ranks - 1) * ALPHA + 2 * (ranks - 1) / ranks * size / BANDWIDTH
+
+
+def width(one: Forecast) -> float:
+    """How wide its interval is, as a factor; it lies about the time."""
+    assert one.low_s is not None
+    assert one.high_s is not None
+    assert one.low_s < one.time_s < one.high_s
+    return one.high_s / one.low_s

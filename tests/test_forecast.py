@@ -11,34 +11,13 @@ from collbench.readers.bootstrap import student
 from collbench.readers.fit import root_mean_square
 from collbench.readers.fit_rows import Curve, curve
 from collbench.readers.fitted import Fitted, fit_family
-from collbench.readers.forecast import Forecast, forecast
-from collbench.readers.laws import LAWS
-from fitted_curves import KIB, MIB, doubling, family, made_up
-
-SIZES = doubling(KIB, MIB)
-ALPHA, BANDWIDTH = 4e-6, 5e9
-
-
-def ring(ranks: int, **more: float) -> Curve:
-    starts, moved = 2 * (ranks - 1), 2 * (ranks - 1) / ranks
-    noise = {"launches": 5, "of_launch": 0.03, "of_row": 0.02, "seed": ranks} | more
-    return made_up(ALPHA, BANDWIDTH, SIZES, starts=starts, moved=moved, ranks=ranks, **noise)  # type: ignore[arg-type]
-
-
-def ring_s(size: int, ranks: int) -> float:
-    return 2 * (ranks - 1) * ALPHA + 2 * (ranks - 1) / ranks * size / BANDWIDTH
+from collbench.readers.forecast import forecast
+from fitted_curves import ALPHA, BANDWIDTH, KIB, MIB, SIZES, doubling, family, made_up, ring, ring_s, width
 
 
 @pytest.fixture(scope="module")
 def over_ranks() -> Fitted:
     return fit_family(family(*(ring(ranks) for ranks in (2, 4, 8))))
-
-
-def width(one: Forecast) -> float:
-    assert one.low_s is not None
-    assert one.high_s is not None
-    assert one.low_s < one.time_s < one.high_s
-    return one.high_s / one.low_s
 
 
 def test_a_measured_size_is_what_was_measured(over_ranks: Fitted) -> None:
@@ -264,142 +243,3 @@ def test_far_below_and_far_beyond_the_ends_are_still_bounded(over_ranks: Fitted)
     far, most = forecast(over_ranks, MIB, 1_000_000, extrapolate=True), forecast(over_ranks, MIB, 8)
     assert (far.low_s or 0) > 0.5 * most.time_s
     assert (far.high_s or 0) < 2 * 2 * most.time_s * 1_000_000 / 8
-
-
-HIERARCHY = next(one for one in LAWS["all_reduce"] if one.name == "hierarchical")
-
-
-def tiered_s(size: int, per_host: int, hosts: int) -> float:
-    """3 us and 100 GB/s on a host, 20 us and 3 GB/s between hosts."""
-    (inner, moved), (outer, crossed) = HIERARCHY.tiers(per_host * hosts, hosts, per_host)
-    return inner * 3e-6 + moved * size / 1e11 + outer * 2e-5 + crossed * size / 3e9
-
-
-def tiered(*layouts: tuple[int, int], collective: str = "all_reduce") -> Fitted:
-    """Curves of ranks per host on hosts, four launches each, 2 % about."""
-    curves = []
-    for per_host, hosts in layouts:
-        noise = np.random.default_rng(10 * per_host + hosts).normal(0, 0.02, (4, len(SIZES)))
-        times = np.array([tiered_s(size, per_host, hosts) for size in SIZES]) * np.exp(noise)
-        curves.append(curve(SIZES, times.tolist(), per_host * hosts, hosts))
-    return fit_family(family(*curves, collective=collective))
-
-
-CORNER = ((2, 1), (4, 1), (8, 1), (1, 2))
-"""Several ranks on one host, and several hosts, but never both."""
-
-
-def test_ranks_and_hosts_that_were_never_measured_together_are_beyond() -> None:
-    its = tiered(*CORNER)
-    with pytest.raises(UsageError, match="ranks per host: got 4 on 2 hosts, expected 1 as measured; measure it, or"):
-        forecast(its, MIB, 8, 2)
-    one = forecast(its, MIB, 8, 2, extrapolate=True)
-    assert one.extrapolated
-    assert one.marks[0] == "extrapolated: ranks per host 4 on 2 hosts beyond 1"
-    assert one.law == "hierarchical"  # no flat law has the one curve between hosts
-    errors = {law.fitted.law.name: law.error or 0.0 for law in its.laws}
-    assert errors["ring"] > 0.3 > errors["hierarchical"]
-    assert one.low_s is not None
-    assert one.high_s is not None
-    assert one.low_s < tiered_s(MIB, 4, 2) < one.high_s
-
-
-def test_more_ranks_on_a_host_than_measured_are_beyond() -> None:
-    its = tiered((4, 1), (4, 2), (4, 4))
-    for ranks, hosts, got in ((16, 1, "16 on 1 host"), (16, 2, "8 on 2 hosts"), (8, 4, "2 on 4 hosts")):
-        with pytest.raises(UsageError, match=f"ranks per host: got {got}, expected 4 as measured"):
-            forecast(its, MIB, ranks, hosts)
-    assert not forecast(its, MIB, 12, 3).extrapolated
-    near, far = (forecast(its, MIB, 4 * n, 1, extrapolate=True) for n in (2, 8))
-    assert width(far) > width(near)
-
-
-def test_by_a_law_it_is_no_surer_than_the_law_fits() -> None:
-    """The curves beside it hide from each other what the law misses: all are off it alike."""
-    off = [3.0 if number % 2 else 1.0 for number in range(len(SIZES))]
-    curves = [
-        curve(SIZES, [factor * ring_s(size, ranks) for size, factor in zip(SIZES, off, strict=True)], ranks)
-        for ranks in (2, 4, 8)
-    ]
-    its = fit_family(family(*curves))
-    best = its.laws[0]
-    one = forecast(its, MIB, 6)
-    assert best.error is not None
-    assert best.error < 0.1 < 0.4 < best.misfit
-    assert (one.high_s or 0) >= 0.999 * one.time_s * math.exp(best.misfit)
-
-
-def test_what_one_host_takes_is_no_bound_between_hosts() -> None:
-    one = forecast(tiered(*CORNER), 16 * MIB, 16, 2, extrapolate=True)
-    assert (one.high_s or 0) > 1.05 * one.time_s
-    assert (one.low_s or 0) < tiered_s(16 * MIB, 8, 2) < (one.high_s or 0)
-
-
-def test_ranks_are_on_as_many_hosts_as_were_measured_for_them() -> None:
-    its = tiered((4, 1), (4, 2), (4, 4))
-    assert [forecast(its, MIB, ranks, extrapolate=True).hosts for ranks in (4, 8, 12, 16, 32)] == [1, 2, 3, 4, 8]
-    one = forecast(its, 16 * MIB, 32, extrapolate=True)
-    assert one.time_s == pytest.approx(tiered_s(16 * MIB, 4, 8), rel=0.1)
-    with pytest.raises(UsageError, match="ranks: got 32, expected 4, 8 or 16 as measured"):
-        forecast(its, MIB, 32)
-    on_one = fit_family(family(*(ring(ranks) for ranks in (2, 4))))
-    assert forecast(on_one, MIB, 16, extrapolate=True).hosts == 1
-
-
-def test_more_ranks_on_the_same_hosts_take_no_less() -> None:
-    """The part of a rank shrinks when a host has more of them, and with it what the law says."""
-    its = tiered((4, 1), (4, 2), (4, 4))
-    known, more = forecast(its, MIB, 16, 4), forecast(its, MIB, 32, 4, extrapolate=True)
-    assert tiered_s(MIB, 8, 4) < 0.9 * known.time_s
-    assert more.time_s == pytest.approx(known.time_s)
-    assert any("raised to what 16 ranks on 4 hosts take, since more take no less" in mark for mark in more.marks)
-    assert more.low_s is not None
-    assert more.low_s < 0.999 * more.time_s
-
-
-def test_hosts_without_a_rank_are_refused() -> None:
-    with pytest.raises(UsageError, match="hosts: got 8 for 4 ranks, expected a rank on each"):
-        forecast(tiered((4, 1), (4, 2)), MIB, 4, 8, extrapolate=True)
-
-
-GAP = [KIB, 2 * KIB, 4 * KIB, 8 * KIB, 512 * MIB, 1024 * MIB]
-
-
-def test_a_gap_between_sizes_is_not_measured_around() -> None:
-    """Another start-up and bandwidth are somewhere in the gap."""
-    truth = {size: 5e-6 + size / 1e10 if size < MIB else 5e-3 + size / 2e9 for size in [*GAP, 4 * MIB]}
-    its = fit_family(family(curve(GAP, [truth[size] for size in GAP])))
-    said = "size: got 4 MiB, expected up to 4 times 8 KiB or from 1/4 of 512 MiB on as measured"
-    with pytest.raises(UsageError, match=said):
-        forecast(its, 4 * MIB, 2)
-    one = forecast(its, 4 * MIB, 2, extrapolate=True)
-    assert one.marks[0] == "extrapolated: size 4 MiB in the gap between 8 KiB and 512 MiB"
-    assert one.extrapolated
-    assert one.low_s is not None
-    assert one.high_s is not None
-    assert one.low_s < truth[4 * MIB] < one.high_s
-    assert not forecast(its, 32 * KIB, 2).extrapolated
-
-
-def test_farther_from_a_measured_size_is_wider() -> None:
-    cut = [size for size in doubling(KIB, 4096 * KIB) if not 16 * KIB < size < 256 * KIB]
-    gapped = fit_family(family(made_up(ALPHA, BANDWIDTH, cut, of_row=0.05, seed=4)))
-    held_out = gapped.fits[0].carried
-    assert held_out is not None
-    near, far = (math.log(width(forecast(gapped, size * KIB, 2))) for size in (24, 64))
-    assert far > 1.5 * near
-
-
-def test_between_sizes_it_takes_what_the_sizes_beside_it_allow() -> None:
-    """Errors of the others make the interval wider than from one measured size to the next."""
-    jumping = [(1e-6 + size / 1e9) * (1.4 if number % 3 == 0 else 1) for number, size in enumerate(SIZES)]
-    its = fit_family(family(curve(SIZES, jumping)))
-    assert not its.fits[0].dips[-1].to_bytes > 512 * KIB
-    one = forecast(its, 700 * KIB, 2)
-    low, high = jumping[-2:]
-    assert one.low_s == pytest.approx(low)
-    assert one.high_s == pytest.approx(high)
-    falling = [size for size in SIZES if size in (dip.to_bytes for dip in its.fits[0].dips)]
-    dipped = forecast(its, falling[-1] * 3 // 4, 2)
-    place = SIZES.index(falling[-1])
-    assert (dipped.high_s or 0) > 1.01 * jumping[place]

@@ -24,6 +24,7 @@ from collbench.readers.forecast_range import (
     octaves_beyond,
     on_hosts,
     usual_hosts,
+    with_more,
 )
 from collbench.readers.over_ranks import NEAR, anchored, as_good, rank_error
 from collbench.units import about, format_duration
@@ -252,9 +253,10 @@ def _over_ranks(its: Fitted, size: int, ranks: int, hosts: int) -> _Part:
     if best.error is None:
         marks = (*marks, f"which law over ranks holds was not tried: it is in the middle of {', '.join(values)}")
     least, most = -math.inf, math.inf
-    if floor := no_slower(its, ranks, hosts):
-        # Among more ranks it takes no less.
-        fewer = _over_sizes(floor, size)
+    floor = no_slower(its, ranks, hosts)
+    fewer = None if floor is None else _over_sizes(floor, size)
+    if floor and fewer and all(_over_sizes(one, size).value >= fewer.value for one in with_more(its, ranks, hosts)):
+        # Among more ranks it takes no less, unless some were measured that did.
         least = fewer.value - math.hypot(fewer.model or 0.0, fewer.launches or 0.0)
         if value < fewer.value:
             known, law = on_hosts(floor.curve.ranks, floor.curve.hosts), format_duration(math.exp(value))

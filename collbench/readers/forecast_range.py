@@ -100,15 +100,23 @@ def beside(its: Fitted, ranks: int) -> list[Fit]:
 
 
 def no_slower(its: Fitted, ranks: int, hosts: int) -> Fit | None:
-    """The fit that cannot take longer: of the most ranks up to these, on no more hosts, with no more on each."""
+    """The fit that cannot take longer: of the most ranks up to these, all on one host or with as many on each.
+
+    With fewer on a host each rank sends a larger part to the other hosts, so those are no bound.
+    """
     known = [
         one
         for one in its.fits
         if 1 < one.curve.ranks <= ranks
         and one.curve.hosts <= hosts
-        and one.curve.ranks_per_host <= _per_host(ranks, hosts)
+        and (hosts == 1 or one.curve.ranks_per_host == _per_host(ranks, hosts))
     ]
     return max(known, key=lambda one: (one.curve.ranks, one.curve.hosts), default=None)
+
+
+def with_more(its: Fitted, ranks: int, hosts: int) -> list[Fit]:
+    """The fits on more ranks, on no fewer hosts."""
+    return [one for one in its.fits if one.curve.ranks > ranks and one.curve.hosts >= hosts]
 
 
 def on_hosts(ranks: int, hosts: int) -> str:
