@@ -109,6 +109,8 @@ class _Sampler:
         self._iteration = 0
         self.pacer = pacer
         self._most = max(1, min(bound.most_samples, _GATHERED // group.size))
+        self.pace_s = 0.0
+        """What a sample of the last block took with the meeting before it, which may be the longer of the two."""
         self.failed: tuple[int, int] | None = None
 
     @property
@@ -123,7 +125,9 @@ class _Sampler:
         if pacer is not None:
             pacer.begin(samples)
         stamps = np.empty((samples, 3), np.int64)
+        began = time.monotonic()
         status = self._loop(self._iteration, batch, stamps)
+        self.pace_s = (time.monotonic() - began) / samples
         self._iteration += samples * batch
         rows = _ROWS if pacer is not None else _ROWS - 1
         local = np.zeros(1 + rows * samples, np.int64)
@@ -243,7 +247,7 @@ def _collect(
     if pacer is not None:
         pacer.expect(iteration_s * batch)
     most = max(1, min(sampler.most, measure.most_iterations // (batch * operations)))
-    samples = _next_block(iteration_s * batch, 0.0, measure, most)
+    samples = _next_block(sampler.pace_s + iteration_s * (batch - 1), 0.0, measure, most)
     samples, batch, _ = sampler.decide(0 if sampler.failed else samples, batch)
     while samples:
         block = sampler.block(samples, batch)

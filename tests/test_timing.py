@@ -43,6 +43,17 @@ def test_it_stops_early_where_the_interval_is_narrow() -> None:
     assert float(np.median(found.durations_s)) == pytest.approx(0.001, rel=1.0)
 
 
+def test_samples_that_take_less_than_the_meeting_before_them_keep_to_the_budget() -> None:
+    meetings: list[int] = []
+
+    def meet(k: int) -> None:
+        meetings.append(k)
+        time.sleep(0.002)
+
+    taken(BoundCall(buffers=[], steps=Steps(meet, lambda k: None)), replace(MEASURE, precision=1e-9))
+    assert len(meetings) < 500
+
+
 def test_least_time_and_least_iterations_hold() -> None:
     began = time.monotonic()
     found = taken(sleeping(0.0), replace(MEASURE, precision=0.9, least_time_s=0.2, time_budget_s=5.0))
