@@ -10,24 +10,24 @@ from collbench.readers.fit_rows import curve
 from collbench.readers.fitted import Fitted, fit_family
 from collbench.readers.forecast import forecast
 from collbench.readers.forecast_range import no_slower
-from collbench.readers.laws import LAWS
-from fitted_curves import ALPHA, BANDWIDTH, KIB, MIB, SIZES, doubling, family, made_up, ring, ring_s, width
+from collbench.readers.laws import Law
+from fitted_curves import ALPHA, BANDWIDTH, KIB, MIB, SIZES, doubling, family, law, made_up, ring, ring_s, width
 
-HIERARCHY = next(one for one in LAWS["all_reduce"] if one.name == "hierarchical")
+HIERARCHY, ACROSS = (law("all_reduce", name) for name in ("hierarchical", "ring across hosts"))
 
 
-def tiered_s(size: int, per_host: int, hosts: int) -> float:
+def tiered_s(size: int, per_host: int, hosts: int, by: Law = HIERARCHY) -> float:
     """3 us and 100 GB/s on a host, 20 us and 3 GB/s between hosts."""
-    (inner, moved), (outer, crossed) = HIERARCHY.tiers(per_host * hosts, hosts, per_host)
+    (inner, moved), (outer, crossed) = by.tiers(per_host * hosts, hosts, per_host)
     return inner * 3e-6 + moved * size / 1e11 + outer * 2e-5 + crossed * size / 3e9
 
 
-def tiered(*layouts: tuple[int, int], collective: str = "all_reduce") -> Fitted:
+def tiered(*layouts: tuple[int, int], by: Law = HIERARCHY, collective: str = "all_reduce") -> Fitted:
     """Curves of ranks per host on hosts, four launches each, 2 % about."""
     curves = []
     for per_host, hosts in layouts:
         noise = np.random.default_rng(10 * per_host + hosts).normal(0, 0.02, (4, len(SIZES)))
-        times = np.array([tiered_s(size, per_host, hosts) for size in SIZES]) * np.exp(noise)
+        times = np.array([tiered_s(size, per_host, hosts, by) for size in SIZES]) * np.exp(noise)
         curves.append(curve(SIZES, times.tolist(), per_host * hosts, hosts))
     return fit_family(family(*curves, collective=collective))
 
@@ -49,6 +49,26 @@ def test_ranks_and_hosts_that_were_never_measured_together_are_beyond() -> None:
     assert one.low_s is not None
     assert one.high_s is not None
     assert one.low_s < tiered_s(MIB, 4, 2) < one.high_s
+
+
+@pytest.mark.parametrize("by", [HIERARCHY, ACROSS], ids=lambda one: one.name)
+def test_a_hierarchy_and_one_ring_across_hosts_are_both_in_the_interval(by: Law) -> None:
+    """One layout between hosts fits both: with twice the ranks on each, the hierarchy sends half across, the ring as
+    much."""
+    its = tiered((2, 1), (4, 1), (8, 1), (4, 2), by=by)
+    one = forecast(its, MIB, 16, 2, extrapolate=True)
+    assert (one.low_s or 0) < tiered_s(MIB, 8, 2, by) < (one.high_s or 0)
+    assert {one.law} | set("".join(one.marks).partition("as well supported: ")[2].split(", ")) >= {
+        HIERARCHY.name,
+        ACROSS.name,
+    }
+
+
+def test_one_ring_across_hosts_is_found() -> None:
+    its = tiered((4, 1), (8, 1), (4, 2), (8, 2), (8, 4), by=ACROSS)
+    assert its.laws[0].fitted.law.name == ACROSS.name
+    one = forecast(its, MIB, 16, 4, extrapolate=True)
+    assert one.time_s == pytest.approx(tiered_s(MIB, 4, 4, ACROSS), rel=0.1)
 
 
 def test_more_ranks_on_a_host_than_measured_are_beyond() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from collbench.readers.bootstrap import student
 from collbench.readers.fit import Fit, carried, root_mean_square
 from collbench.readers.fit_rows import Curve, Floats
-from collbench.readers.laws import LawFit, fit_law, misfit
+from collbench.readers.laws import Law, LawFit, fit_law, misfit
 
 NEAR = 5
 """Hold-outs nearest to a size whose errors stand for it."""
@@ -45,10 +45,10 @@ class Support:
 
 
 def as_good(one: Support, best: Support) -> bool:
-    """Whether a law is as well supported as the best one."""
-    if one.error is None or best.error is None:
+    """Whether a law is as well supported as the best one; what nothing could be held out from counts by its fit."""
+    if best.error is None:
         return True
-    return one.error <= max(_AS_GOOD * best.error, best.error + _ALIKE)
+    return (one.misfit if one.error is None else one.error) <= max(_AS_GOOD * best.error, best.error + _ALIKE)
 
 
 def support(law: LawFit, fits: Sequence[Fit]) -> Support:
@@ -59,7 +59,7 @@ def support(law: LawFit, fits: Sequence[Fit]) -> Support:
     for count in counts:
         rest = [one for one in fits if one.curve.ranks != count]
         its = [one for one in curves if one.ranks == count]
-        if _known(rest, its):
+        if _known(law.law, rest, its):
             held_out.append((count, *_errors(fit_law(law.law, [one.curve for one in rest]), rest, its)))
         elif rest:
             errors = np.concatenate([np.log(law.of(one)) - np.log(one.times) for one in its])
@@ -67,15 +67,15 @@ def support(law: LawFit, fits: Sequence[Fit]) -> Support:
     for before, count in itertools.pairwise(counts):
         rest = [one for one in fits if one.curve.ranks <= before]
         its = [one for one in curves if one.ranks == count]
-        if _known(rest, its):
+        if _known(law.law, rest, its):
             forward = _errors(fit_law(law.law, [one.curve for one in rest]), rest, its)
             ahead.append((math.log2(count / before), *forward))
     return Support(law, misfit(law, curves), tuple(held_out), tuple(ahead), tuple(untried))
 
 
-def _known(rest: Sequence[Fit], its: Sequence[Curve]) -> bool:
-    """Whether these may be forecast from the rest: it has been between hosts where they are on several."""
-    return bool(rest) and (max(one.curve.hosts for one in rest) > 1 or max(one.hosts for one in its) == 1)
+def _known(law: Law, rest: Sequence[Fit], its: Sequence[Curve]) -> bool:
+    """Whether a law may forecast these from the rest."""
+    return all(law.knows(one, [other.curve for other in rest]) for one in its)
 
 
 def _errors(law: LawFit, rest: Sequence[Fit], measured: Sequence[Curve]) -> tuple[Floats, Floats]:
