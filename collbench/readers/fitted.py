@@ -34,6 +34,11 @@ class Fitted:
         """The numbers of hosts that were measured."""
         return tuple(sorted({one.curve.hosts for one in self.fits}))
 
+    @property
+    def several(self) -> tuple[Fit, ...]:
+        """The fits on several ranks: one rank alone tells nothing of them."""
+        return tuple(one for one in self.fits if one.curve.ranks > 1)
+
 
 def fitted(records: Iterable[Record]) -> tuple[Fitted, ...]:
     """Fit all families of the rows."""

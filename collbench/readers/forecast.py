@@ -19,9 +19,9 @@ from collbench.readers.forecast_range import (
     SAME_SIZE,
     beside,
     beyond,
+    distance,
     measured,
     no_slower,
-    octaves_beyond,
     on_hosts,
     usual_hosts,
     with_more,
@@ -92,7 +92,7 @@ def forecast(its: Fitted, size_bytes: int, ranks: int, hosts: int | None = None,
     if same:
         part, law = _over_sizes(same[0], size_bytes), ""
     else:
-        part = _over_ranks(its, size_bytes, ranks, hosts)
+        part = _over_ranks(its, size_bytes, ranks, hosts, any(one.name != "size" for one in over))
         law = its.laws[0].fitted.law.name if its.laws[0].error is not None else UNTRIED
     half = None if part.model is None else math.hypot(part.model, part.launches or 0.0)
     marks = (*(one.mark for one in over), *part.marks)
@@ -233,7 +233,7 @@ def _ahead_error(its: Fit, octaves: float) -> float | None:
     return math.hypot(student(max(origins, 2)) * math.sqrt(square), unseen)
 
 
-def _over_ranks(its: Fitted, size: int, ranks: int, hosts: int) -> _Part:
+def _over_ranks(its: Fitted, size: int, ranks: int, hosts: int, layout_beyond: bool) -> _Part:
     """By the best-supported law; those that are as well supported widen the interval to their forecasts."""
     per_host = -(-ranks // hosts)
     best = its.laws[0]
@@ -268,8 +268,7 @@ def _over_ranks(its: Fitted, size: int, ranks: int, hosts: int) -> _Part:
         # No law grows faster than the number of ranks or hosts, or twice that by rounding.
         error = math.hypot(part.model or 0.0, part.launches or 0.0)
         most = part.value + error + math.log(2 * max(ranks / its.ranks[-1], hosts / nearest.curve.hosts))
-    octaves = octaves_beyond(its, ranks, hosts)
-    half = math.hypot(part.model or 0.0, rank_error(best, float(size), octaves), spread)
+    half = math.hypot(part.model or 0.0, rank_error(best, float(size), distance(its, ranks, hosts)), spread)
     # The law's own error says what it misses, even where its neighbours hide it.
-    own = max(best.misfit, best.error or 0.0) * (_NORMAL if octaves else 1.0)
+    own = max(best.misfit, best.error or 0.0) * (_NORMAL if layout_beyond else 1.0)
     return _Part(value, part.launches, max(half, own), marks, least, most, part.slower)
