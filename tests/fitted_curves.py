@@ -6,6 +6,7 @@ import numpy as np
 
 from collbench.readers.fit_rows import Curve, Family, curve
 from collbench.readers.forecast import Forecast
+from collbench.readers.laws import LAWS, Law
 
 DATA_A_GBPS = (
     0.48, 0.83, 1.58, 2.67, 4.73, 8.84, 12.28, 20.8, 35.42, 48.48, 50.76, 43.82, 45.54, 46.97, 47.98, 48.59, 47.83,
@@ -68,6 +69,11 @@ def ring(ranks: int, **more: float) -> Curve:
 def ring_s(size: int, ranks: int) -> float:
     """Its truth in seconds."""
     return 2 * (ranks - 1) * ALPHA + 2 * (ranks - 1) / ranks * size / BANDWIDTH
+
+
+def law(collective: str, name: str) -> Law:
+    """One of the laws, by its name."""
+    return next(one for one in LAWS[collective] if one.name == name)
 
 
 def width(one: Forecast) -> float:

@@ -135,11 +135,41 @@ def test_hosts_that_the_others_lack_are_not_held_out() -> None:
     assert [octaves for octaves, _, _ in found.ahead] == [1.0]  # from 8 to 16; from one host to two nothing is known
 
 
-def test_sizes_of_different_launches_have_no_interval() -> None:
+def test_a_measured_size_is_as_unsure_as_its_own_launches_are() -> None:
+    """What the fit is off by, and what other sizes scatter by, have no part in it."""
+    times = np.array([[(1e-6 + size / 1e9) * (3 if place % 2 else 1) for place, size in enumerate(SIZES)]] * 4)
+    times *= np.exp(np.outer([-1, 1, -1, 1], [0.02 if size == MIB else 0.5 for size in SIZES]))
+    one = forecast(fit_family(family(curve(SIZES, times.tolist()))), MIB, 2)
+    spread = 0.02 * math.sqrt(4 / 3)
+    assert one.time_s == pytest.approx(1e-6 + MIB / 1e9)
+    assert width(one) == pytest.approx(math.exp(2 * student(3) * spread * math.sqrt(1 + 1 / 4)))
+    assert one.marks == ()
+
+
+@pytest.mark.parametrize(("factors", "few"), [((1.0,), "one launch"), ((0.9, 1.2), "2 launches")])
+def test_of_few_launches_another_is_within_twice(factors: tuple[float, ...], few: str) -> None:
+    truth = [1e-6 + size / 1e9 for size in SIZES]
+    its = fit_family(family(curve(SIZES, [[factor * time for time in truth] for factor in factors])))
+    one = forecast(its, MIB, 2)
+    ends = [(one.low_s or 0) / truth[-1], (one.high_s or 0) / truth[-1]]
+    assert ends == pytest.approx([min(factors) / 2, max(factors) * 2])
+    assert one.marks == (
+        f"from {few}: another is taken to be within a factor of 2 of that, as launches of one program were",
+    )
+
+
+def test_between_sizes_of_two_launches_it_is_within_twice_of_those_beside_it() -> None:
+    its = fit_family(family(curve(SIZES, [[factor * (1e-6 + size / 1e9) for size in SIZES] for factor in (0.9, 1.2)])))
+    one, (low, high) = forecast(its, 768 * KIB, 2), (1e-6 + size / 1e9 for size in SIZES[-2:])
+    assert (one.low_s or 0) >= 0.999 * 0.9 * low / 2
+    assert (one.high_s or 0) <= 1.001 * 1.2 * high * 2
+
+
+def test_sizes_of_different_launches_are_of_one_launch_each() -> None:
     table = np.log(ring(2).times) + np.zeros((2, 1))
     table[0, :6], table[1, 6:] = np.nan, np.nan
     its = fit_family(family(Curve(2, 1, 2, np.array(SIZES, dtype=np.float64), table)))
-    assert forecast(its, MIB, 2).low_s is None
+    assert any(mark.startswith("from one launch: another") for mark in forecast(its, MIB, 2).marks)
 
 
 def test_farther_is_wider() -> None:

@@ -1,33 +1,36 @@
 """What lies around a question: ranks, hosts and sizes that were measured together, and what is a bound."""
 
 import math
+import re
 
 import numpy as np
 import pytest
 
 from collbench.errors import UsageError
+from collbench.readers.bootstrap import student
 from collbench.readers.fit_rows import curve
 from collbench.readers.fitted import Fitted, fit_family
 from collbench.readers.forecast import forecast
-from collbench.readers.forecast_range import no_slower
-from collbench.readers.laws import LAWS
-from fitted_curves import ALPHA, BANDWIDTH, KIB, MIB, SIZES, doubling, family, made_up, ring, ring_s, width
+from collbench.readers.forecast_range import distance, no_slower
+from collbench.readers.laws import Law, fit_law
+from collbench.readers.over_ranks import Distance, rank_error, support
+from fitted_curves import ALPHA, BANDWIDTH, KIB, MIB, SIZES, doubling, family, law, made_up, ring, ring_s, width
 
-HIERARCHY = next(one for one in LAWS["all_reduce"] if one.name == "hierarchical")
+HIERARCHY, ACROSS = (law("all_reduce", name) for name in ("hierarchical", "ring across hosts"))
 
 
-def tiered_s(size: int, per_host: int, hosts: int) -> float:
+def tiered_s(size: int, per_host: int, hosts: int, by: Law = HIERARCHY) -> float:
     """3 us and 100 GB/s on a host, 20 us and 3 GB/s between hosts."""
-    (inner, moved), (outer, crossed) = HIERARCHY.tiers(per_host * hosts, hosts, per_host)
+    (inner, moved), (outer, crossed) = by.tiers(per_host * hosts, hosts, per_host)
     return inner * 3e-6 + moved * size / 1e11 + outer * 2e-5 + crossed * size / 3e9
 
 
-def tiered(*layouts: tuple[int, int], collective: str = "all_reduce") -> Fitted:
+def tiered(*layouts: tuple[int, int], by: Law = HIERARCHY, collective: str = "all_reduce") -> Fitted:
     """Curves of ranks per host on hosts, four launches each, 2 % about."""
     curves = []
     for per_host, hosts in layouts:
         noise = np.random.default_rng(10 * per_host + hosts).normal(0, 0.02, (4, len(SIZES)))
-        times = np.array([tiered_s(size, per_host, hosts) for size in SIZES]) * np.exp(noise)
+        times = np.array([tiered_s(size, per_host, hosts, by) for size in SIZES]) * np.exp(noise)
         curves.append(curve(SIZES, times.tolist(), per_host * hosts, hosts))
     return fit_family(family(*curves, collective=collective))
 
@@ -49,6 +52,26 @@ def test_ranks_and_hosts_that_were_never_measured_together_are_beyond() -> None:
     assert one.low_s is not None
     assert one.high_s is not None
     assert one.low_s < tiered_s(MIB, 4, 2) < one.high_s
+
+
+@pytest.mark.parametrize("by", [HIERARCHY, ACROSS], ids=lambda one: one.name)
+def test_a_hierarchy_and_one_ring_across_hosts_are_both_in_the_interval(by: Law) -> None:
+    """One layout between hosts fits both: with twice the ranks on each, the hierarchy sends half across, the ring as
+    much."""
+    its = tiered((2, 1), (4, 1), (8, 1), (4, 2), by=by)
+    one = forecast(its, MIB, 16, 2, extrapolate=True)
+    assert (one.low_s or 0) < tiered_s(MIB, 8, 2, by) < (one.high_s or 0)
+    assert {one.law} | set("".join(one.marks).partition("as well supported: ")[2].split(", ")) >= {
+        HIERARCHY.name,
+        ACROSS.name,
+    }
+
+
+def test_one_ring_across_hosts_is_found() -> None:
+    its = tiered((4, 1), (8, 1), (4, 2), (8, 2), (8, 4), by=ACROSS)
+    assert its.laws[0].fitted.law.name == ACROSS.name
+    one = forecast(its, MIB, 16, 4, extrapolate=True)
+    assert one.time_s == pytest.approx(tiered_s(MIB, 4, 4, ACROSS), rel=0.1)
 
 
 def test_more_ranks_on_a_host_than_measured_are_beyond() -> None:
@@ -137,6 +160,77 @@ def test_a_gap_between_sizes_is_not_measured_around() -> None:
     assert one.high_s is not None
     assert one.low_s < truth[4 * MIB] < one.high_s
     assert not forecast(its, 32 * KIB, 2).extrapolated
+
+
+def test_a_gap_between_numbers_of_ranks_is_not_measured_around() -> None:
+    its = fit_family(family(*(ring(ranks) for ranks in (2, 16))))
+    said = "ranks: got 8, expected 2 or 16, or two around it up to 4 times apart, as measured; measure it, or"
+    with pytest.raises(UsageError, match=said):
+        forecast(its, MIB, 8)
+    one = forecast(its, MIB, 8, extrapolate=True)
+    assert one.extrapolated
+    assert one.marks[0] == "extrapolated: ranks 8 in the gap between 2 and 16"
+    assert not forecast(its, MIB, 16).extrapolated
+    assert not forecast(fit_family(family(*(ring(ranks) for ranks in (2, 4, 16)))), MIB, 8).extrapolated
+
+
+@pytest.mark.parametrize(
+    ("layouts", "ranks", "hosts", "mark"),
+    [
+        (((4, 1), (8, 1), (16, 1), (4, 8)), 16, 4, "hosts 4 in the gap between 1 and 8"),
+        (((1, 2), (8, 2), (4, 1), (8, 1)), 8, 2, "ranks per host 4 on 2 hosts in the gap between 1 and 8"),
+    ],
+)
+def test_a_gap_between_hosts_or_ranks_on_them_is_not_measured_around(
+    layouts: tuple[tuple[int, int], ...], ranks: int, hosts: int, mark: str
+) -> None:
+    its = tiered(*layouts)
+    with pytest.raises(UsageError, match=re.escape(mark.partition(" in the")[0].replace(" 4", ": got 4", 1))):
+        forecast(its, MIB, ranks, hosts)
+    assert f"extrapolated: {mark}" in forecast(its, MIB, ranks, hosts, extrapolate=True).marks
+
+
+def test_in_a_wide_gap_between_ranks_it_is_wider() -> None:
+    its = fit_family(family(*(ring(ranks, of_row=0.1) for ranks in (2, 4, 8, 16, 256))))
+    near, far = (width(forecast(its, MIB, ranks, extrapolate=True)) for ranks in (6, 64))
+    assert far > 1.2 * near
+
+
+def test_below_the_least_ranks_and_hosts_it_is_as_unsure_as_beyond_the_most() -> None:
+    its = tiered((4, 2), (4, 3), (4, 4), (4, 8))
+    with pytest.raises(UsageError, match="ranks: got 4, expected 8, 12, 16 or 32 as measured"):
+        forecast(its, MIB, 4, 1)
+    with pytest.raises(UsageError, match="hosts: got 1, expected 2, 3, 4 or 8 as measured"):
+        forecast(its, MIB, 8, 1)
+    below = forecast(its, MIB, 4, 1, extrapolate=True)
+    assert below.marks[:2] == (
+        "extrapolated: ranks 4 beyond 8, 12, 16 or 32",
+        "extrapolated: hosts 1 beyond 2, 3, 4 or 8",
+    )
+    assert width(below) > 1.05 * width(forecast(its, MIB, 24, 6))
+    assert distance(its, 4, 1) == Distance(0.0, 1.0, 1.0)
+    assert distance(its, 64, 16) == Distance(1.0, 0.0, 1.0)
+
+
+def test_fewer_ranks_are_tried_from_more() -> None:
+    """A law that foretells more ranks from fewer is not therefore right the other way."""
+    curves = [curve(SIZES, [ring_s(size, n) * (2 if n == 4 else 1) for size in SIZES], n) for n in (4, 8, 16, 32)]
+    found = support(fit_law(law("all_reduce", "ring"), curves), fit_family(family(*curves)).fits)
+    assert [octaves for octaves, _, _ in found.behind] == [1, 1, 1]
+    ahead, behind = ([float(np.abs(errors).max()) for _, _, errors in its] for its in (found.ahead, found.behind))
+    assert behind == pytest.approx([math.log(2), 0, 0], abs=1e-6)
+    assert sum(ahead) > 0.8
+    below, above = (rank_error(found, MIB, Distance(*away, 1.0)) for away in ((0.0, 1.0), (1.0, 0.0)))
+    assert below == pytest.approx(student(3) * math.log(2) / math.sqrt(3))
+    assert above != pytest.approx(below)
+
+
+def test_one_rank_does_not_make_two_measured_around() -> None:
+    alone = made_up(1e-7, 1e10, SIZES, ranks=1)
+    its = fit_family(family(alone, ring(4), ring(8), ring(16)))
+    with pytest.raises(UsageError, match="ranks: got 2, expected 4, 8 or 16 as measured"):
+        forecast(its, MIB, 2)
+    assert not forecast(its, MIB, 1).extrapolated
 
 
 def test_farther_from_a_measured_size_is_wider() -> None:

@@ -9,14 +9,10 @@ import pytest
 from collbench.collectives import names
 from collbench.readers.fit_rows import Curve, curve
 from collbench.readers.fitted import fit_family
-from collbench.readers.laws import LAWS, Law, crossover_bytes, fit_law, laws_of, misfit
-from fitted_curves import DATA_B_US, KIB, MIB, doubling, family, made_up
+from collbench.readers.laws import LAWS, crossover_bytes, fit_law, laws_of, misfit
+from fitted_curves import DATA_B_US, KIB, MIB, doubling, family, law, made_up
 
 SIZES = doubling(KIB, MIB)
-
-
-def law(collective: str, name: str) -> Law:
-    return next(one for one in LAWS[collective] if one.name == name)
 
 
 def on(collective: str, name: str, ranks: int) -> tuple[Any, Any]:
@@ -48,6 +44,26 @@ def test_a_hierarchy_has_a_tier_of_its_own_between_hosts() -> None:
     assert inner == pytest.approx((14, 2 * 7 / 8))
     assert outer == pytest.approx((6, 2 * 3 / 4 / 8))
     assert law("all_reduce", "hierarchical").tiers(8, 1, 8)[1] == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(("collective", "rounds"), [("all_reduce", 2), ("all_gather", 1), ("reduce_scatter", 1)])
+def test_one_ring_across_hosts_waits_for_the_links_between_them(collective: str, rounds: int) -> None:
+    ring = law(collective, "ring across hosts")
+    none, steps = (0.0, 0.0), (rounds * 31, rounds * 31 / 32)
+    for hosts, expected in ((4, (none, steps)), (1, (steps, none))):
+        for tier, its in zip(ring.tiers(32, hosts, 32 // hosts), expected, strict=True):
+            assert tier == pytest.approx(its)
+
+
+def test_a_law_is_tried_where_its_links_were_used() -> None:
+    on_one, *others = (
+        curve(SIZES, [hosts * (1e-5 + size / 1e9) for size in SIZES], 4 * hosts, hosts) for hosts in (1, 2, 4)
+    )
+    assert not law("all_reduce", "ring across hosts").knows(on_one, others)
+    assert law("all_reduce", "ring across hosts").knows(others[1], [on_one, others[0]])
+    assert law("all_reduce", "hierarchical").knows(on_one, others)
+    for name in ("ring", "hierarchical", "ring across hosts"):
+        assert not law("all_reduce", name).knows(others[0], [on_one])
 
 
 def test_laws_are_of_collectives_that_exist() -> None:
@@ -138,4 +154,10 @@ def test_a_hierarchy_is_found_over_hosts() -> None:
 
 
 def test_one_host_tells_nothing_of_a_hierarchy() -> None:
-    assert "hierarchical" not in {one.name for one in laws_of("all_reduce", [by("all_reduce", "ring", 4)])}
+    known = {one.name for one in laws_of("all_reduce", [by("all_reduce", "ring", 4)])}
+    assert not known & {"hierarchical", "ring across hosts"}
+
+
+def test_one_rank_alone_has_no_law() -> None:
+    found = fit_family(family(made_up(1e-7, 1e10, SIZES, ranks=1)))
+    assert (len(found.fits), found.laws) == (1, ())

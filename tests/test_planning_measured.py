@@ -77,3 +77,23 @@ def test_what_is_extrapolated_is_told_on() -> None:
     found = measured.fabric("beyond", 8, whole=ask)
     assert found.cost("all_reduce", 1000, Layout(4, 1)).total.extrapolated
     assert not found.cost("all_reduce", 1000, Layout(2, 1)).total.extrapolated
+
+
+def test_tiers_that_were_measured_together_are_not_told_apart() -> None:
+    """8 ranks on 2 hosts of 4, and nothing in one VM or between hosts alone: the slow links may be either's."""
+
+    def ask(collective: str, size_bytes: int, ranks: int, hosts: int) -> Told:
+        return Told(1e-3 + size_bytes / 1e9)
+
+    found = measured.fabric("world", 4, whole=ask)
+    chosen = workload.with_compute(workload.load("resnet18"), ("32=20ms",))
+    table, (inside, both) = step_tables.table(chosen, found, step_tables.Asked((4, 8)))
+    assert both.limit == "VM and hosts measured together (bandwidth)"
+    assert inside.limit == "links in the VM (bandwidth)"
+    assert [row["communication_vm_s"] is None for row in table.rows] == [False, True]
+    assert table.rows[1]["communication_across_s"] == pytest.approx(both.communication.total.middle)
+    assert len([note for note in table.notes if "measure the topologies host" in note and "and rail" in note]) == 1
+    alone, (across,) = step_tables.table(chosen, measured.fabric("world", 1, whole=ask), step_tables.Asked((2,)))
+    assert across.limit == "links between hosts (bandwidth)"  # one device on each host: no other links are in it
+    assert alone.rows[0]["communication_vm_s"] == 0
+    assert not any("measure the topologies host" in note for note in alone.notes)

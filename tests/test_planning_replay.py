@@ -203,7 +203,14 @@ def folder(path: Path, rows: list[Record]) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("time_s", "code", "verdict"), [(1.1 * ALL_S, 0, "holds"), (1.3 * ALL_S, 5, "off")])
+@pytest.mark.parametrize(
+    ("time_s", "code", "verdict"),
+    [
+        (1.1 * ALL_S, 0, "holds"),
+        (1.3 * ALL_S, 5, "in the interval only"),  # of one launch, another may take twice as long
+        (2.5 * ALL_S, 5, "off"),
+    ],
+)
 def test_the_command_prints_both_and_its_code_says_whether_it_holds(
     time_s: float, code: int, verdict: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -214,7 +221,7 @@ def test_the_command_prints_both_and_its_code_says_whether_it_holds(
     assert row_text.split()[:3] == ["net", "ddp", "3"]
     assert f"{time_s / ALL_S - 1:+.1%}" in row_text
     assert row_text.endswith(verdict)
-    assert main(["forecast", "--replay", str(run), "--within", "35%", "--format", "json"]) == 0
+    assert main(["forecast", "--replay", str(run), "--within", "160%", "--format", "json"]) == 0
     (table,) = json.loads(capsys.readouterr().out)["tables"]
     (values,) = table["rows"]
     assert values["measured_s"] == time_s

@@ -64,10 +64,14 @@ class Layout:
 
 @dataclass(frozen=True)
 class Split:
-    """What a collective costs, by where it spends it: seconds."""
+    """What a collective costs, by where it spends it: seconds.
+
+    `together`: both tiers were measured at once, so `across` has the time of both and nobody knows either's share.
+    """
 
     vm: Range = NOTHING
     across: Range = NOTHING
+    together: bool = False
 
     @property
     def total(self) -> Range:
@@ -75,11 +79,17 @@ class Split:
         return self.vm + self.across
 
     def __add__(self, other: "Split") -> "Split":
-        return Split(self.vm + other.vm, self.across + other.across)
+        return Split(self.vm + other.vm, self.across + other.across, self.together or other.together)
 
     def times(self, factor: float) -> "Split":
         """Return it so many times."""
-        return Split(self.vm.times(factor), self.across.times(factor))
+        return Split(self.vm.times(factor), self.across.times(factor), self.together)
+
+    def links(self, tier: str) -> str:
+        """Name the links of a tier, `vm` or `across`."""
+        if tier == "vm":
+            return "links in the VM"
+        return "VM and hosts measured together" if self.together else "links between hosts"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,11 @@ class Told:
     extrapolated: bool = False
 
 
+_TOGETHER = (
+    "VM and hosts were measured together, so either may be the slow one: measure the topologies host (reduce_scatter "
+    "and all_gather) and rail (all_reduce), which split them"
+)
+
 Ask = Callable[[str, int, int, int], Told]
 """What a collective of so many bytes takes among so many ranks on so many hosts; it raises where it does not know."""
 
@@ -77,7 +82,12 @@ def fabric(
     def together(collective: str, size_bytes: int, layout: Layout) -> Split:
         assert whole is not None
         time = told(whole, collective, size_bytes, layout.devices, layout.hosts)
-        return Split(time) if layout.hosts == 1 else Split(across=time)
+        if layout.hosts == 1:
+            return Split(time)
+        both = layout.on_host > 1
+        if both:
+            note(_TOGETHER)
+        return Split(across=time, together=both)
 
     return Fabric(name, devices_per_host, inside, across, said, None if whole is None else together)
 

@@ -13,7 +13,6 @@ from collbench.planning.workload import Workload
 
 COMPUTATION = "computation"
 SMALLER_BATCH = "computation at a smaller batch"
-_TIERS = {"across": "links between hosts", "vm": "links in the VM"}
 _HALF = 0.5
 _MATTERS = 0.005
 """Below half a percent of the step a term is not worth a name."""
@@ -127,8 +126,8 @@ def _links(sent: Traffic, communication: Split, compute: float | None) -> tuple[
                 *("bandwidth", "latency"),
             )
         except CollbenchError:
-            return _TIERS[tier]
-        return f"{_TIERS[tier]} ({what})"
+            return communication.links(tier)
+        return f"{communication.links(tier)} ({what})"
 
     first = _most(lambda one: saves(traffic.without(one)), "vm", "across")
     second = "vm" if first == "across" else "across"

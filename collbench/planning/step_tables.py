@@ -77,7 +77,7 @@ def _row(step: Step, base: Step) -> dict[str, object]:
         "hosts": step.hosts,
         "batch": step.batch or None,
         "compute_s": step.compute_s,
-        "communication_vm_s": step.communication.vm.middle,
+        "communication_vm_s": None if step.communication.together else step.communication.vm.middle,
         "communication_across_s": step.communication.across.middle,
         "exposed_s": None if step.exposed_s is None else step.exposed_s.middle,
         **tables.spread("step", "s", step.step_s),

@@ -34,6 +34,11 @@ class Fitted:
         """The numbers of hosts that were measured."""
         return tuple(sorted({one.curve.hosts for one in self.fits}))
 
+    @property
+    def several(self) -> tuple[Fit, ...]:
+        """The fits on several ranks: one rank alone tells nothing of them."""
+        return tuple(one for one in self.fits if one.curve.ranks > 1)
+
 
 def fitted(records: Iterable[Record]) -> tuple[Fitted, ...]:
     """Fit all families of the rows."""
@@ -43,8 +48,9 @@ def fitted(records: Iterable[Record]) -> tuple[Fitted, ...]:
 def fit_family(family: Family) -> Fitted:
     """Fit a family's curves, and find the law that its numbers of ranks support."""
     fits = tuple(fit(one) for one in family.curves)
-    laws = laws_of(family.value("collective"), family.curves)
     several = [one for one in fits if one.curve.ranks > 1]
-    found = [support(fit_law(law, [one.curve for one in several]), several) for law in laws]
-    found.sort(key=lambda one: (one.misfit if one.error is None else one.error, one.misfit))
+    curves = [one.curve for one in several]
+    laws = laws_of(family.value("collective"), curves) if several else ()
+    found = [support(fit_law(law, curves), several) for law in laws]
+    found.sort(key=lambda one: (one.error is None, one.misfit if one.error is None else one.error, one.misfit))
     return Fitted(family, fits, tuple(found))

@@ -19,9 +19,9 @@ from collbench.readers.forecast_range import (
     SAME_SIZE,
     beside,
     beyond,
+    distance,
     measured,
     no_slower,
-    octaves_beyond,
     on_hosts,
     usual_hosts,
     with_more,
@@ -40,6 +40,9 @@ _BEYOND_CACHES = 128 << 20
 _SLOWER_THAN_CACHE = 4.0
 """How much slower memory may be. From 1 MiB to 16 MiB, 4 MiB to 64 MiB of buffers, six collectives of each of two
 libraries took 1.2 to 5 times as long for a byte on a host with 32 MiB of cache, all but one up to 3.4 times."""
+_TWICE = 2.0
+"""How much longer a launch may take than another of the same: of one program started 50 times 22 % took twice as long
+(docs/gates.md). Student's t of two or three launches allows for far more, which nothing was seen to do."""
 _ON_BANDWIDTH = 0.5
 """Part of a time that grows with the size, from which bandwidth decides it."""
 
@@ -90,9 +93,9 @@ def forecast(its: Fitted, size_bytes: int, ranks: int, hosts: int | None = None,
         )
     same = measured(its, ranks, hosts)
     if same:
-        part, law = _over_sizes(same[0], size_bytes), ""
+        part, law = _measured_at(same[0], size_bytes) or _over_sizes(same[0], size_bytes), ""
     else:
-        part = _over_ranks(its, size_bytes, ranks, hosts)
+        part = _over_ranks(its, size_bytes, ranks, hosts, any(one.name != "size" for one in over))
         law = its.laws[0].fitted.law.name if its.laws[0].error is not None else UNTRIED
     half = None if part.model is None else math.hypot(part.model, part.launches or 0.0)
     marks = (*(one.mark for one in over), *part.marks)
@@ -115,6 +118,17 @@ def forecast(its: Fitted, size_bytes: int, ranks: int, hosts: int | None = None,
 
 def _top(part: _Part) -> float:
     return max(part.most + part.slower, part.value)
+
+
+def _measured_at(its: Fit, size: int) -> _Part | None:
+    """By the launches of that size alone, where it was measured: what the fit is off by has no part in it."""
+    curve = its.curve
+    place = int(np.argmin(np.abs(np.log(curve.sizes / size))))
+    if abs(math.log(curve.sizes[place] / size)) >= SAME_SIZE:
+        return None
+    value = float(carried(its.segments, curve.sizes, np.log(curve.times), np.array([float(size)]))[0])
+    low, high, marks = _another(curve, place)
+    return _Part(value, max(value - low, high - value), 0.0, marks, low, high)
 
 
 def _over_sizes(its: Fit, size: int) -> _Part:
@@ -144,9 +158,8 @@ def _over_sizes(its: Fit, size: int) -> _Part:
         return _Part(value, launches, times_t * root_mean_square(off), (), *_between(its, size))
     wide = times_t * root_mean_square(held_out[inner][near])
     # A smaller size takes no longer, and is carried no faster but for caches.
-    end = _launch_error(its, curve.sizes[:1]) or 0.0
-    most = float(times[0]) + end
-    least = float(times[0]) - end - math.log(2.0**below * min(2.0**below, _SLOWER_THAN_CACHE))
+    low, most = _ends(curve, 0)
+    least = low - math.log(2.0**below * min(2.0**below, _SLOWER_THAN_CACHE))
     return _Part(value, launches, wide * (1 + below), least=least, most=most)
 
 
@@ -167,13 +180,37 @@ def _between(its: Fit, size: int) -> tuple[float, float]:
     ends = np.log(curve.times[[after - 1, after]])
     if ends[0] > ends[1] or any(one.from_bytes < high and one.to_bytes > low for one in its.dips):
         return -math.inf, math.inf
-    return float(ends[0]) - _scatter(curve, after - 1), float(ends[1]) + _scatter(curve, after)
+    return _ends(curve, after - 1)[0], _ends(curve, after)[1]
 
 
-def _scatter(curve: Curve, place: int) -> float:
-    """Half the interval of one more launch at a measured size, by the launches that have it; 0 where one does."""
+def _ends(curve: Curve, place: int) -> tuple[float, float]:
+    """Logarithms of the least and the most at a measured size, by its launches; what one launch took where that is all.
+
+    There what launches differ by is not in the interval.
+    """
+    if curve.launches < 2:
+        return float(np.log(curve.times[place])), float(np.log(curve.times[place]))
+    return _another(curve, place)[:2]
+
+
+def _another(curve: Curve, place: int) -> tuple[float, float, tuple[str, ...]]:
+    """Logarithms of the least and the most that one more launch takes at a measured size, and what to say of them.
+
+    By Student's t of the launches that have that size, as far as no launch takes twice as long as all others.
+    """
     its = curve.log_times[~np.isnan(curve.log_times[:, place]), place]
-    return student(len(its) - 1) * float(np.std(its, ddof=1)) * math.sqrt(1 + 1 / len(its)) if len(its) > 1 else 0.0
+    count, mean = len(its), float(its.mean())
+    half = student(count - 1) * float(np.std(its, ddof=1)) * math.sqrt(1 + 1 / count) if count > 1 else math.inf
+    least, most = float(its.min()) - math.log(_TWICE), float(its.max()) + math.log(_TWICE)
+    low, high = max(mean - half, least), min(mean + half, most)
+    if (low, high) == (mean - half, mean + half):
+        return low, high, ()
+    few = "one launch" if count == 1 else f"{count} launches"
+    return (
+        low,
+        high,
+        (f"from {few}: another is taken to be within a factor of {_TWICE:g} of that, as launches of one program were",),
+    )
 
 
 def _caches(curve: Curve, octaves: float) -> tuple[tuple[str, ...], float]:
@@ -233,7 +270,7 @@ def _ahead_error(its: Fit, octaves: float) -> float | None:
     return math.hypot(student(max(origins, 2)) * math.sqrt(square), unseen)
 
 
-def _over_ranks(its: Fitted, size: int, ranks: int, hosts: int) -> _Part:
+def _over_ranks(its: Fitted, size: int, ranks: int, hosts: int, layout_beyond: bool) -> _Part:
     """By the best-supported law; those that are as well supported widen the interval to their forecasts."""
     per_host = -(-ranks // hosts)
     best = its.laws[0]
@@ -268,8 +305,7 @@ def _over_ranks(its: Fitted, size: int, ranks: int, hosts: int) -> _Part:
         # No law grows faster than the number of ranks or hosts, or twice that by rounding.
         error = math.hypot(part.model or 0.0, part.launches or 0.0)
         most = part.value + error + math.log(2 * max(ranks / its.ranks[-1], hosts / nearest.curve.hosts))
-    octaves = octaves_beyond(its, ranks, hosts)
-    half = math.hypot(part.model or 0.0, rank_error(best, float(size), octaves), spread)
+    half = math.hypot(part.model or 0.0, rank_error(best, float(size), distance(its, ranks, hosts)), spread)
     # The law's own error says what it misses, even where its neighbours hide it.
-    own = max(best.misfit, best.error or 0.0) * (_NORMAL if octaves else 1.0)
+    own = max(best.misfit, best.error or 0.0) * (_NORMAL if layout_beyond else 1.0)
     return _Part(value, part.launches, max(half, own), marks, least, most, part.slower)

@@ -1,14 +1,16 @@
 """What was measured around a question: on which hosts it is asked, which curves lie beside it, and what is beyond."""
 
+import bisect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from collbench.errors import UsageError
 from collbench.readers.fit import Fit
 from collbench.readers.fitted import Fitted
+from collbench.readers.over_ranks import Distance
 from collbench.units import format_size
 
 SAME_SIZE = 0.01
@@ -16,6 +18,9 @@ SAME_SIZE = 0.01
 _FARTHEST = 2
 """Octaves from the nearest measured size up to which a size between two others counts as measured around: sizes by a
 factor of 16 are the widest that sweeps are made of."""
+_WIDEST = 4
+"""Factor between two measured numbers of ranks or hosts up to which one between them counts as measured around: a law
+has a step for each double, and libraries change the algorithm on the way."""
 
 
 @dataclass(frozen=True)
@@ -71,29 +76,35 @@ def beyond(its: Fitted, size: int, ranks: int, hosts: int) -> tuple[Over, ...]:
             "hosts; measure on 2 hosts at least"
         )
     over = list(_sizes_beyond(same or beside(its, ranks), size))
-    if not its.ranks[0] <= ranks <= its.ranks[-1]:
-        over.append(Over("ranks", str(ranks), _listed(its.ranks)))
-    if not its.hosts[0] <= hosts <= its.hosts[-1]:
-        over.append(Over("hosts", str(hosts), _listed(its.hosts)))
-    low, high = _density(its, hosts)
-    on_one = its.hosts[-1] == 1  # there the ranks say it already
-    if not same and not on_one and not low <= _per_host(ranks, hosts) <= high:
-        got = f"{_per_host(ranks, hosts)} on {hosts} host{'s' * (hosts > 1)}"
-        over.append(Over("ranks per host", got, f"{low}" if low == high else f"{low} to {high}"))
+    if not same:
+        over += [*_counts_beyond("ranks", ranks, _ranks(its)), *_counts_beyond("hosts", hosts, _hosts(its))]
+    if not same and its.hosts[-1] > 1:  # on one host the ranks say it already
+        low, high = _density(its, hosts)
+        own, got = _per_host(ranks, hosts), f"{_per_host(ranks, hosts)} on {hosts} host{'s' * (hosts > 1)}"
+        if not low <= own <= high:
+            over.append(Over("ranks per host", got, f"{low}" if low == high else f"{low} to {high}"))
+        else:
+            over += [replace(one, got=got) for one in _counts_beyond("ranks per host", own, _densities(its, hosts))]
     return tuple(over)
 
 
-def octaves_beyond(its: Fitted, ranks: int, hosts: int) -> float:
-    """How far ranks, hosts or ranks per host lie beyond what was measured, by the farthest; 0 where none does."""
+def distance(its: Fitted, ranks: int, hosts: int) -> Distance:
+    """From what was measured to so many ranks on so many hosts."""
     low, high = _density(its, hosts)
-    its_own = _per_host(ranks, hosts)
-    factors = (ranks / its.ranks[-1], hosts / its.hosts[-1], its_own / high, low / its_own)
-    return max(0.0, math.log2(max(factors)))
+    own, all_ranks, all_hosts = _per_host(ranks, hosts), _ranks(its), _hosts(its)
+    return Distance(
+        max(0.0, math.log2(max(ranks / all_ranks[-1], hosts / all_hosts[-1], own / high))),
+        max(0.0, math.log2(max(all_ranks[0] / ranks, all_hosts[0] / hosts, low / own))),
+        max(
+            min(abs(math.log2(count / got)) for count in counts)
+            for got, counts in ((ranks, all_ranks), (hosts, all_hosts))
+        ),
+    )
 
 
 def beside(its: Fitted, ranks: int) -> list[Fit]:
     """The fits on the nearest numbers of ranks below and above."""
-    counts = [count for count in its.ranks if count > 1]
+    counts = _ranks(its)
     below = max((count for count in counts if count <= ranks), default=counts[0])
     above = min((count for count in counts if count >= ranks), default=counts[-1])
     return [one for one in its.fits if one.curve.ranks in (below, above)]
@@ -126,12 +137,29 @@ def on_hosts(ranks: int, hosts: int) -> str:
 
 def _density(its: Fitted, hosts: int) -> tuple[int, int]:
     """The least and the most ranks per host that were measured on so many hosts, or on both nearest numbers of them."""
-    known = [one.curve for one in its.fits if one.curve.ranks > 1] or [one.curve for one in its.fits]
+    ranges = _densities_beside(its, hosts)
+    return max(min(one) for one in ranges), min(max(one) for one in ranges)
+
+
+def _densities(its: Fitted, hosts: int) -> list[int]:
+    """All the ranks per host that were measured on these numbers of hosts."""
+    return sorted({density for one in _densities_beside(its, hosts) for density in one})
+
+
+def _densities_beside(its: Fitted, hosts: int) -> list[list[int]]:
+    known = [one.curve for one in its.several or its.fits]
     counts = sorted({one.hosts for one in known})
     below = max((count for count in counts if count <= hosts), default=counts[0])
     above = min((count for count in counts if count >= hosts), default=counts[-1])
-    ranges = [[one.ranks_per_host for one in known if one.hosts == count] for count in (below, above)]
-    return max(min(one) for one in ranges), min(max(one) for one in ranges)
+    return [[one.ranks_per_host for one in known if one.hosts == count] for count in (below, above)]
+
+
+def _ranks(its: Fitted) -> list[int]:
+    return sorted({one.curve.ranks for one in its.several})
+
+
+def _hosts(its: Fitted) -> list[int]:
+    return sorted({one.curve.hosts for one in its.several})
 
 
 def _per_host(ranks: int, hosts: int) -> int:
@@ -151,6 +179,20 @@ def _sizes_beyond(fits: Sequence[Fit], size: int) -> list[Over]:
     times = 2**_FARTHEST
     expected = f"up to {times} times {ends[0]} or from 1/{times} of {ends[1]} on"
     return [Over("size", format_size(size), expected, f"in the gap between {ends[0]} and {ends[1]}")]
+
+
+def _counts_beyond(name: str, got: int, counts: Sequence[int]) -> list[Over]:
+    """Whether a count that was not measured lies beyond all that were, or in a wide gap between two of them."""
+    if got in counts:
+        return []
+    if not counts[0] < got < counts[-1]:
+        return [Over(name, str(got), _listed(counts))]
+    after = bisect.bisect(counts, got)
+    low, high = counts[after - 1], counts[after]
+    if high <= _WIDEST * low:
+        return []
+    expected = f"{_listed(counts)}, or two around it up to {_WIDEST} times apart,"
+    return [Over(name, str(got), expected, f"in the gap between {low} and {high}")]
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -33,6 +33,19 @@ class Law:
     name: str
     tiers: Callable[[int, int, int], tuple[Tier, ...]]
 
+    def uses(self, curve: Curve) -> tuple[bool, ...]:
+        """Which of its tiers have a part in the times of a curve."""
+        return tuple(starts > 0 for starts, _ in self.tiers(curve.ranks, curve.hosts, curve.ranks_per_host))
+
+    def knows(self, curve: Curve, others: Sequence[Curve]) -> bool:
+        """Whether others that it is fitted to have used all the links that it needs for a curve.
+
+        No law knows the way between hosts from ranks of one.
+        """
+        if not others or (curve.hosts > 1 and all(one.hosts == 1 for one in others)):
+            return False
+        return all(any(used) or not needed for *used, needed in zip(*map(self.uses, (*others, curve)), strict=True))
+
 
 @dataclass(frozen=True)
 class LawFit:
@@ -90,6 +103,15 @@ def _hierarchical(outer: Callable[[int], Tier], inner: Callable[[int], Tier]) ->
     return Law("hierarchical", tiers)
 
 
+def _across_hosts(flat: Callable[[int], Tier]) -> Law:
+    """One ring through all ranks of all hosts: every step waits for the links between hosts, where there are any."""
+
+    def tiers(ranks: int, hosts: int, ranks_per_host: int) -> tuple[Tier, ...]:
+        return ((0.0, 0.0), flat(ranks)) if hosts > 1 else (flat(ranks), (0.0, 0.0))
+
+    return Law("ring across hosts", tiers)
+
+
 def _ring_all_reduce(n: int) -> Tier:
     return 2 * (n - 1), 2 * (n - 1) / n
 
@@ -104,6 +126,7 @@ _GATHERING = (
     _flat("ring", _ring),
     _flat("recursive doubling", lambda n: (whole_steps(n), (n - 1) / n)),
     _hierarchical(_ring, _ring),
+    _across_hosts(_ring),
 )
 _ROOTED = (
     _flat("binomial tree", lambda n: (whole_steps(n), (n - 1) / n)),
@@ -119,6 +142,7 @@ LAWS: Mapping[str, tuple[Law, ...]] = {
         _flat("Rabenseifner", _rabenseifner),
         _flat("linear", lambda n: (2 * (n - 1), 2 * (n - 1))),
         _hierarchical(_ring_all_reduce, _ring_all_reduce),
+        _across_hosts(_ring_all_reduce),
     ),
     "reduce": (
         _BINOMIAL,
@@ -137,6 +161,7 @@ LAWS: Mapping[str, tuple[Law, ...]] = {
         _flat("ring", _ring),
         _flat("recursive halving", lambda n: (whole_steps(n), (n - 1) / n)),
         _hierarchical(_ring, _ring),
+        _across_hosts(_ring),
     ),
     "all_to_all": (
         _flat("pairwise", _ring),
@@ -188,6 +213,7 @@ def misfit(fitted: LawFit, curves: Sequence[Curve]) -> float:
 
 
 def laws_of(collective: str, curves: Sequence[Curve]) -> tuple[Law, ...]:
-    """Those that these curves can tell of: a hierarchy needs several hosts, and several ranks on a host."""
-    tiered = any(one.hosts > 1 for one in curves) and any(one.ranks_per_host > 1 for one in curves)
-    return tuple(law for law in LAWS.get(collective, ()) if tiered or law.name != "hierarchical")
+    """Those that these curves can tell of: both kinds of links of a law with two tiers must have been used."""
+    return tuple(
+        law for law in LAWS.get(collective, ()) if all(any(used) for used in zip(*map(law.uses, curves), strict=True))
+    )

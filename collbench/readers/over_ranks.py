@@ -10,7 +10,7 @@ import numpy as np
 from collbench.readers.bootstrap import student
 from collbench.readers.fit import Fit, carried, root_mean_square
 from collbench.readers.fit_rows import Curve, Floats
-from collbench.readers.laws import LawFit, fit_law, misfit
+from collbench.readers.laws import Law, LawFit, fit_law, misfit
 
 NEAR = 5
 """Hold-outs nearest to a size whose errors stand for it."""
@@ -33,6 +33,8 @@ class Support:
     """Ranks, sizes, errors in logarithms (forecast over measured)."""
     ahead: tuple[tuple[float, Floats, Floats], ...]
     """Octaves from the largest number of ranks before, sizes, errors: forecast from fewer ranks alone."""
+    behind: tuple[tuple[float, Floats, Floats], ...] = ()
+    """The same from the smallest number of ranks after: forecast from more ranks alone."""
     untried: tuple[tuple[int, Floats, Floats], ...] = ()
     """Ranks, sizes, errors of the law's own fit where nothing else was between hosts, so that none can be held out."""
 
@@ -44,38 +46,57 @@ class Support:
         return root_mean_square(np.concatenate([its for _, _, its in (*self.held_out, *self.untried)]))
 
 
+@dataclass(frozen=True)
+class Distance:
+    """How far a layout lies from those measured, by the farthest of ranks, hosts and ranks per host, in octaves."""
+
+    above: float
+    """Beyond the most of them."""
+    below: float
+    """Beyond the least of them."""
+    nearest: float
+    """From the nearest ranks and hosts."""
+
+
 def as_good(one: Support, best: Support) -> bool:
-    """Whether a law is as well supported as the best one."""
-    if one.error is None or best.error is None:
+    """Whether a law is as well supported as the best one; what nothing could be held out from counts by its fit."""
+    if best.error is None:
         return True
-    return one.error <= max(_AS_GOOD * best.error, best.error + _ALIKE)
+    return (one.misfit if one.error is None else one.error) <= max(_AS_GOOD * best.error, best.error + _ALIKE)
 
 
 def support(law: LawFit, fits: Sequence[Fit]) -> Support:
     """Try a law on the numbers of ranks that were measured, each of them forecast from others."""
     curves = [one.curve for one in fits]
-    held_out, ahead, untried = [], [], []
+    held_out: list[tuple[int, Floats, Floats]] = []
+    ahead: list[tuple[float, Floats, Floats]] = []
+    behind: list[tuple[float, Floats, Floats]] = []
+    untried: list[tuple[int, Floats, Floats]] = []
     counts = sorted({one.ranks for one in curves})
     for count in counts:
         rest = [one for one in fits if one.curve.ranks != count]
         its = [one for one in curves if one.ranks == count]
-        if _known(rest, its):
+        if _known(law.law, rest, its):
             held_out.append((count, *_errors(fit_law(law.law, [one.curve for one in rest]), rest, its)))
         elif rest:
             errors = np.concatenate([np.log(law.of(one)) - np.log(one.times) for one in its])
             untried.append((count, np.concatenate([one.sizes for one in its]), errors))
-    for before, count in itertools.pairwise(counts):
-        rest = [one for one in fits if one.curve.ranks <= before]
-        its = [one for one in curves if one.ranks == count]
-        if _known(rest, its):
-            forward = _errors(fit_law(law.law, [one.curve for one in rest]), rest, its)
-            ahead.append((math.log2(count / before), *forward))
-    return Support(law, misfit(law, curves), tuple(held_out), tuple(ahead), tuple(untried))
+    for fewer, more in itertools.pairwise(counts):
+        octaves = math.log2(more / fewer)
+        for trials, count, rest in (
+            (ahead, more, [one for one in fits if one.curve.ranks <= fewer]),
+            (behind, fewer, [one for one in fits if one.curve.ranks >= more]),
+        ):
+            its = [one for one in curves if one.ranks == count]
+            if _known(law.law, rest, its):
+                found = _errors(fit_law(law.law, [one.curve for one in rest]), rest, its)
+                trials.append((octaves, *found))
+    return Support(law, misfit(law, curves), tuple(held_out), tuple(ahead), tuple(behind), tuple(untried))
 
 
-def _known(rest: Sequence[Fit], its: Sequence[Curve]) -> bool:
-    """Whether these may be forecast from the rest: it has been between hosts where they are on several."""
-    return bool(rest) and (max(one.curve.hosts for one in rest) > 1 or max(one.hosts for one in its) == 1)
+def _known(law: Law, rest: Sequence[Fit], its: Sequence[Curve]) -> bool:
+    """Whether a law may forecast these from the rest."""
+    return all(law.knows(one, [other.curve for other in rest]) for one in its)
 
 
 def _errors(law: LawFit, rest: Sequence[Fit], measured: Sequence[Curve]) -> tuple[Floats, Floats]:
@@ -109,14 +130,21 @@ def anchored(law: LawFit, fits: Sequence[Fit], at: Floats, ranks: int, hosts: in
     return np.asarray(np.log(law.times(at, ranks, hosts, ranks_per_host)) + between, dtype=np.float64)
 
 
-def rank_error(best: Support, size: float, octaves: float) -> float:
+def rank_error(best: Support, size: float, away: Distance) -> float:
     """Half the interval by how the law forecast other numbers of ranks at the sizes nearest to this one.
 
-    `octaves` are those beyond what was measured.
+    Beyond what was measured it is tried from there on the same way, between by what was held out; farther away than
+    that was, the error grows in proportion.
     """
-    tried = list(best.ahead)
-    if octaves <= 0 or not tried:
-        tried = [(0.0, sizes, errors) for _, sizes, errors in best.held_out]
+    octaves = max(away.above, away.below)
+    tried = list(best.behind if away.below > away.above else best.ahead) if octaves > 0 else []
+    if not tried:
+        octaves = octaves or away.nearest
+        counts = [count for count, _, _ in (*best.held_out, *best.untried)]
+        tried = [
+            (min(abs(math.log2(other / count)) for other in counts if other != count), sizes, errors)
+            for count, sizes, errors in best.held_out
+        ]
     tried += [(0.0, sizes, errors) for _, sizes, errors in best.untried]
     tried = [one for one in tried if len(one[1])]
     if not tried:
@@ -124,6 +152,6 @@ def rank_error(best: Support, size: float, octaves: float) -> float:
     squares = []
     for distance, sizes, errors in tried:
         near = np.argsort(np.abs(np.log(sizes / size)), kind="stable")[:NEAR]
-        farther = max(1.0, octaves / distance) if distance and octaves > 0 else 1.0
+        farther = max(1.0, octaves / distance) if distance else 1.0
         squares.append(farther**2 * float(np.mean(np.square(errors[near]))))
     return student(max(len(tried), 2)) * math.sqrt(float(np.mean(squares)))
