@@ -156,6 +156,6 @@ def _assumed(workload: Workload, found: list[Step]) -> list[str]:
     if len({step.batch for step in found}) > 1:
         lines.append(
             "the batch of a device differs between rows: what efficiency loses beyond the share of communication, "
-            "computation loses at a smaller batch; next names the larger of the two"
+            "computation loses at a smaller batch; where computation is the limit, next names what of them costs most"
         )
     return lines
