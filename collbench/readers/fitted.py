@@ -34,6 +34,12 @@ class Fitted:
         """The numbers of hosts that were measured."""
         return tuple(sorted({one.curve.hosts for one in self.fits}))
 
+    @property
+    def law(self) -> str:
+        """The best law over ranks of those that were tried, or the only one that there is; empty where none is told."""
+        told = len(self.laws) == 1 or any(one.error is not None for one in self.laws[:1])
+        return self.laws[0].fitted.law.name if told else ""
+
 
 def fitted(records: Iterable[Record]) -> tuple[Fitted, ...]:
     """Fit all families of the rows."""
