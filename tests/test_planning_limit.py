@@ -71,12 +71,12 @@ def test_the_limit_is_the_term_without_which_the_step_is_shortest() -> None:
         assert second >= max(saved.values()) - rounding
         assert second >= MATTERS * whole - rounding
         if limit != "computation":
-            of_tier = vm if limit == "links in the VM" else across
-            instant, wide = replace(of_tier, latency_s=0.0), replace(of_tier, bandwidth=math.inf)
-            tier = "vm" if limit == "links in the VM" else "across"
-            by_steps, by_bytes = (
-                whole - seconds(workload, replace(fabric, **{tier: other}), devices, hosts) for other in (instant, wide)
-            )
+            vms = replace(vm, latency_s=0.0), replace(vm, bandwidth=math.inf)
+            acrosses = replace(across, latency_s=0.0), replace(across, bandwidth=math.inf)
+            parted = [replace(fabric, across=one) for one in acrosses]
+            if limit == "links in the VM":
+                parted = [replace(fabric, vm=one) for one in vms]
+            by_steps, by_bytes = (whole - seconds(workload, one, devices, hosts) for one in parted)
             if abs(by_steps - by_bytes) > 0.01 * whole:
                 assert found.limit.endswith("(latency)" if by_steps > by_bytes else "(bandwidth)")
     assert len(limited) == 9

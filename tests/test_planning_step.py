@@ -111,7 +111,7 @@ def test_tensor_parallel_is_never_hidden_and_divides_the_gradients() -> None:
     assert two.communication.across.middle == pytest.approx(10e-3)
     assert two.rate is not None
     assert two.rate.middle == pytest.approx(20 / 93e-3)
-    with pytest.raises(ValueError, match="tensor parallelism of 4 does not fit 2 devices a host"):
+    with pytest.raises(ValueError, match="tensor parallelism of 4 does not fit 2 devices"):
         step(one, 2)
 
 
@@ -264,7 +264,7 @@ def test_gradients_of_experts_travel_among_those_that_hold_the_same() -> None:
     # a's quarter, whole, for each of the four pairs of namesakes, which share the links; of b and c each device's part.
     assert {one for one in asked if one[1] > 8} == {("all_reduce", 500_000, 4), ("all_reduce", 250_000, 4)}
     assert two.communication.across.middle == pytest.approx(5e-3 + 2 * 2.5e-3)
-    with pytest.raises(ValueError, match="expert parallelism of 4 does not fit 2 devices a host"):
+    with pytest.raises(ValueError, match="expert parallelism of 4 does not fit 2 devices"):
         step(experts(), 2)
 
 

@@ -79,7 +79,7 @@ def fabric(
         time = told(whole, collective, size_bytes, layout.devices, layout.hosts)
         return Split(time) if layout.hosts == 1 else Split(across=time)
 
-    return Fabric(name, devices_per_host, inside, across, said, None if whole is None else together)
+    return Fabric(name, devices_per_host, inside, across, said, None if whole is None else together, measured=True)
 
 
 def _unmeasured(name: str, collective: str, topology: str, what: str) -> UsageError:

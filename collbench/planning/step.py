@@ -178,13 +178,19 @@ def limits(steps: Sequence[Step]) -> str:
     for fewer, more in itertools.pairwise(counts):
         (slow, base), (fast, step) = best[fewer], best[more]
         gain = (fast / slow - 1) / (more / fewer - 1)
+        told = f"what costs most there: {_cost(step, base)}{_beyond(base, step)}"
         if gain <= 0:
-            return f"no gain from {fewer} devices to {more}; what costs most there: {_cost(step, base)}"
+            return f"no gain from {fewer} devices to {more}; {told}"
         if gain < _HALF:
             return (
                 f"from {fewer} devices to {more} each new device brings {gain:.0%} of what one brought before: "
-                f"less than half; what costs most there: {_cost(step, base)}"
+                f"less than half; {told}"
             )
     if len(counts) < 2:
         return ""
-    return f"up to {counts[-1]} devices each new one brings more than half of what one brought before"
+    told = _beyond(*(step for _, step in best.values()))
+    return f"up to {counts[-1]} devices each new one brings more than half of what one brought before{told}"
+
+
+def _beyond(*steps: Step) -> str:
+    return " (EXTRAPOLATED: by rows beyond what was measured)" if any(step.extrapolated for step in steps) else ""
