@@ -225,6 +225,21 @@ def test_where_no_law_was_tried_it_is_said_in_words(tmp_path: Path, capsys: Out)
     assert "not known" not in said
 
 
+def test_the_only_law_that_there_is_has_its_name(tmp_path: Path, capsys: Out) -> None:
+    path = str(write(tmp_path / "run", rows(2, (2,), collective="all_to_all_v")))
+    asked = ["forecast", path, "--at", "64 KiB", "--ranks", "4", "--extrapolate"]
+    assert main([*asked, "--format", "csv"]) == 0
+    (answer,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert answer["law"] == "pairwise"
+    assert "the only law over ranks, pairwise, was not tried" in answer["marks"]
+    assert main(asked) == 0
+    said = capsys.readouterr().out
+    assert ", by the law pairwise  EXTRAPOLATED" in said
+    assert "in the middle of" not in said
+    assert main(["forecast", path, "--format", "csv"]) == 0
+    assert {row["law"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))} == {"pairwise"}
+
+
 def test_on_how_many_hosts_is_said(tmp_path: Path, capsys: Out) -> None:
     its = [*rows(2, (2,), ranks_per_host=2), *rows(2, (4,), hosts=2, ranks_per_host=2)]
     path = str(write(tmp_path / "run", its))

@@ -74,6 +74,18 @@ def test_one_ring_across_hosts_is_found() -> None:
     assert one.time_s == pytest.approx(tiered_s(MIB, 4, 4, ACROSS), rel=0.1)
 
 
+def test_ranks_that_do_not_spread_evenly_over_hosts_are_refused() -> None:
+    its = tiered((4, 1), (2, 2), (4, 2))
+    said = "ranks: got 7 ranks on 2 hosts, expected as many on each host; ask about 6 or 8 ranks, or other --hosts"
+    for hosts in (2, None):
+        with pytest.raises(UsageError, match=said):
+            forecast(its, MIB, 7, hosts, extrapolate=True)
+    assert forecast(its, MIB, 6, 2).time_s > 0
+    # Unless they were measured so.
+    uneven = family(*(curve(SIZES, ring(ranks).times.tolist(), ranks, 2) for ranks in (2, 3)))
+    assert forecast(fit_family(uneven), MIB, 3, 2).time_s == pytest.approx(ring_s(MIB, 3), rel=0.2)
+
+
 def test_more_ranks_on_a_host_than_measured_are_beyond() -> None:
     its = tiered((4, 1), (4, 2), (4, 4))
     for ranks, hosts, got in ((16, 1, "16 on 1 host"), (16, 2, "8 on 2 hosts"), (8, 4, "2 on 4 hosts")):

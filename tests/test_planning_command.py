@@ -118,7 +118,7 @@ def test_large_and_reference_together(described: Path) -> None:
     (steps, forms, published), known = answers(options)
     assert (steps.name, forms.name, published.name) == ("steps", "large", "mlperf-v1.1-resnet50")
     assert [step.devices for step in known][-1] == 4096
-    assert forms.title == "all_reduce of 48.7 MiB by closed forms"
+    assert forms.title == "all_reduce of 48.7 MiB by closed forms for two VMs"
     mine = [row for row in published.rows if row["system"] == "yours, forecast"]
     assert [row["batch"] for row in mine][:4] == [51 * 8, 51 * 16, 51 * 32, 51 * 64]
     assert [row["minutes"] is None for row in mine][:4] == [True, True, False, False]  # 1632 and 3264 have 35 epochs
@@ -240,6 +240,7 @@ experts = ["up"]
 gate = [8, 8]
 up = [16, 8]
 """
+TENSOR = EXPERTS.replace('experts = ["up"]\n', "").replace('"expert"', '"tensor"')
 
 
 def test_memory_says_that_experts_are_not_divided_where_nobody_names_them(tmp_path: Path) -> None:
@@ -253,7 +254,7 @@ def test_memory_says_that_experts_are_not_divided_where_nobody_names_them(tmp_pa
 def test_memory_and_steps_divide_the_experts_alike(tmp_path: Path, described: Path) -> None:
     path = tmp_path / "experts.toml"
     path.write_text(EXPERTS)
-    asked = replace(MEMORY, workload=str(path), zero=0, fabric=described, devices=(3, 16))
+    asked = replace(MEMORY, workload=str(path), zero=0, fabric=described, devices=(4, 16))
     (held, travels, steps), _ = answers(replace(asked, batch=1))
     assert [(row["devices"], row["total_bytes"]) for row in held.rows] == [(4, 16 * (64 + 32)), (16, 16 * (64 + 32))]
     assert not any("NOT DIVIDED" in note for note in held.notes)
@@ -268,3 +269,39 @@ def test_memory_and_steps_divide_the_experts_alike(tmp_path: Path, described: Pa
     sent = sum(row["time_s"] for row in travels.rows if row["devices"] == 16)
     (step,) = (row for row in steps.rows if row["devices"] == 16)
     assert step["communication_vm_s"] + step["communication_across_s"] == pytest.approx(sent + exchange)
+
+
+@pytest.mark.parametrize("experts", ['experts = ["up"]\n', ""])
+def test_memory_is_for_whole_groups(experts: str, tmp_path: Path) -> None:
+    path = tmp_path / "experts.toml"
+    path.write_text(EXPERTS.replace('experts = ["up"]\n', experts))
+    asked = replace(MEMORY, workload=str(path), devices=(3, 6, 8))
+    (held, _), _ = answers(asked)
+    assert [row["devices"] for row in held.rows] == [8] * 4
+    assert list(held.notes[:2]) == [
+        f"left out: --devices: got {count}, expected a multiple of 4 (expert parallelism of 4 does not fit {count} "
+        f"devices); give {instead}"
+        for count, instead in ((3, "4"), (6, "4 or 8"))
+    ]
+    with pytest.raises(UsageError, match=r"forecast: --devices: got 6, expected a multiple of 4 .*; give 4 or 8$"):
+        answers(replace(asked, devices=(6,)))
+    smallest, _ = answers(replace(asked, devices=(), device="", device_memory="1 KiB", zero=3))
+    assert smallest[0].rows[0]["smallest_devices"] % 4 == 0
+    none, _ = answers(replace(asked, devices=(), device="", device_memory="1 B", zero=0))
+    assert (none[0].rows[0]["devices"], none[0].rows[0]["smallest_devices"]) == (4, "none")
+
+
+def test_memory_of_tensor_parallel_parts_is_for_whole_models(tmp_path: Path) -> None:
+    path = tmp_path / "tensor.toml"
+    path.write_text(TENSOR.replace("ranks = 4", "ranks = 8"))
+    with pytest.raises(UsageError, match=r"got 4, expected a multiple of 8 \(tensor parallelism of 8 .*\); give 8$"):
+        answers(replace(MEMORY, workload=str(path), devices=(4, 12)))
+    (held, _), _ = answers(replace(MEMORY, workload=str(path), zero=0, devices=(12, 16)))
+    assert [row["devices"] for row in held.rows] == [16]
+
+
+def test_a_workload_that_does_not_fit_its_devices_says_by_which_group(tmp_path: Path, described: Path) -> None:
+    path = tmp_path / "tensor.toml"
+    path.write_text(TENSOR.replace("ranks = 4", "ranks = 16"))
+    with pytest.raises(UsageError, match="24 devices on 3 hosts: tensor parallelism of 16 does not fit 24 devices"):
+        answers(PlanOptions(str(path), described, devices=(24,), batch=1))

@@ -1,6 +1,7 @@
 """Plans that stand on results: which rows answer, which are refused, and what is asked at once."""
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +172,64 @@ def test_the_same_results_given_twice_count_once_and_it_is_said(tmp_path: Path) 
     alone, twice = fabric_of([run]), fabric_of([run, run / "results.csv"])
     assert twice.cost("all_reduce", 1 << 20, Layout(2, 1)) == alone.cost("all_reduce", 1 << 20, Layout(2, 1))
     assert f"{run / 'results.csv'}: given more than once, counted once" in twice.assumptions
+
+
+BEYOND = [
+    ("large", ["--large", "--size", "1 MiB", "--devices", "4,8"], "all_reduce of 1 MiB by fits of "),
+    (
+        "mlperf-v1.1-resnet50",
+        ["--reference", "mlperf-v1.1-resnet50", "--workload", "resnet50", "--devices", "4,8", "--compute", "32=80ms"],
+        "closed division; beside it all_reduce by fits of ",
+    ),
+    (
+        "traffic",
+        ["--memory", "--workload", "resnet18", "--device", "A40-24C", "--zero", "0", "--devices", "4,8"],
+        "what travels in a step where it fits; times by fits of ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "words", "title"), BEYOND)
+def test_what_lies_beyond_the_measured_is_marked_in_every_answer(
+    name: str, words: list[str], title: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """2 ranks of one host and 4 of two were measured: 8 were not, and published systems have 4, 8 and more."""
+    pytest.importorskip("scipy")
+    rows = series("all_reduce", 1e9) + series("all_reduce", 1e8, 4, hosts=2, ranks_per_host=2)
+    asked = ["forecast", str(written(tmp_path / "run", rows)), *words, "--extrapolate", "--format"]
+
+    def printed(form: str) -> str:
+        assert main([*asked, form]) == 0
+        return capsys.readouterr().out
+
+    text = printed("text")
+    its = text[text.index(title) :].partition("\n\n")[0]
+    assert "fabric measured:" in its
+    assert any(line.endswith("EXTRAPOLATED") for line in its.splitlines())
+    (table,) = (one for one in json.loads(printed("json"))["tables"] if one["name"] == name)
+    assert {(row["devices"], row["extrapolated"]) for row in table["rows"]} >= {(4, False), (8, True)}
+    assert not {(row["devices"], row["extrapolated"]) for row in table["rows"]} & {(4, True), (8, False)}
+    (lines,) = (part.splitlines() for part in printed("csv").split("\n\n") if f"\n{name}," in part)
+    cells = [row["extrapolated"] for row in csv.DictReader(lines)]
+    assert cells == [str(row["extrapolated"]).lower() for row in table["rows"]]
+
+
+def test_what_is_described_is_not_extrapolated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "fabric.toml"
+    path.write_text('schema = 1\ntitle = "two"\ndevices_per_host = 8\n[vm]\nlatency = "2 us"\nbandwidth = "200 GB/s"\n')
+    assert main(["forecast", "--fabric", str(path), "--large", "--size", "1 MiB", "--devices", "4"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("# all_reduce of 1 MiB by closed forms for two\n")
+    assert "EXTRAPOLATED" not in said
+
+
+def test_an_end_that_rests_on_what_was_not_measured_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("scipy")
+    rows = series("all_reduce", 1e9) + series("all_reduce", 1e8, 4, hosts=2, ranks_per_host=2)
+    run = written(tmp_path / "run", rows)
+    words = ["forecast", str(run), "--workload", "resnet18", "--compute", "32=80ms", "--extrapolate", "--devices"]
+    for counts, beyond in (("2,4", False), ("2,8", True), ("8,16", True)):
+        assert main([*words, counts]) == 0
+        said = " ".join(capsys.readouterr().out.replace("#", "").split())
+        assert ("(EXTRAPOLATED: by rows beyond what was measured)" in said) == beyond
+        assert ("batch 32), which is EXTRAPOLATED, beyond what was measured" in said) == (counts == "8,16")

@@ -21,7 +21,7 @@ def at(devices: int, hosts: int, rate: float, extrapolated: bool = False) -> Ste
     sent = Split(Range(0.01, 0.01, 0.01, extrapolated=extrapolated))
     spread = Range(0.9 * rate, rate, 1.1 * rate)
     time = Range(0.1, 0.1, 0.1)
-    return Step(devices, hosts, 32, devices * 32, 0.09, sent, Range(0.01, 0.01, 0.01), time, spread, "links in the VM")
+    return Step(devices, hosts, 32, devices * 32, 0.09, sent, Range(0.01, 0.01, 0.01), time, spread)
 
 
 def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *steps: Step) -> Figure:

@@ -5,6 +5,7 @@ import pytest
 from collbench.planning import references
 from collbench.planning.costs import Link
 from collbench.planning.fabric import Fabric
+from collbench.planning.references import Yours
 
 REFERENCE = references.load("mlperf-v1.1-resnet50")
 ONE, EIGHT = REFERENCE.row("NVIDIA DGX A100 x1"), REFERENCE.row("NVIDIA DGX A100 x8")
@@ -60,7 +61,7 @@ def test_rows_hang_together() -> None:
 
 def test_the_users_fabric_stands_beside() -> None:
     fabric = Fabric("mine", 8, Link(0.0, 170e9, algorithm="ring"), None)
-    table = references.table(REFERENCE, fabric, [(8, 3264, 20_000.0), (8, 4000, 20_000.0)])
+    table = references.table(REFERENCE, fabric, [Yours(8, 3264, 20_000.0), Yours(8, 4000, 20_000.0)])
     by_name = {row["system"]: row for row in table.rows}
     assert by_name["NVIDIA DGX A100 x1"]["all_reduce_here_s"] == pytest.approx(2 * 7 / 8 * 51_114_064 / 170e9)
     assert by_name["NVIDIA DGX A100 x8"]["all_reduce_here_s"] is None  # no links between hosts are described

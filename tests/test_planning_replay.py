@@ -189,6 +189,17 @@ def test_a_size_beyond_what_was_measured_is_no_forecast_and_says_so() -> None:
     assert "expected 1 MiB to 8 MiB as measured" in text
 
 
+def test_a_forecast_beyond_what_was_measured_is_marked() -> None:
+    pytest.importorskip("scipy")
+    rows = [reduced(size) for size in SIZES[:2]] + [reduced(size // 4) for size in SIZES[:2]]
+    for call in ("blocking", "nonblocking"):
+        for what, marked in ((BUCKETS, True), (Replayed("net", "ddp", (MIB, 2 * MIB)), False)):
+            found = only([*rows, replayed(what, ALL_S, call=call)], replay_cost.by_fit(extrapolate=True))
+            table = replay_check.table([found], 0.2)
+            assert table.rows[0]["extrapolated"] == marked
+            assert ("EXTRAPOLATED" in tables.written([table], "text")) == marked
+
+
 def test_no_cost_is_asked_with_rows_of_replays() -> None:
     def cost_of(rows: Any, like: Record) -> Any:
         assert all(one.collective == "all_reduce" for one in rows)

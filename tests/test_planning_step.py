@@ -8,34 +8,10 @@ from collbench.errors import CannotRun, UsageError
 from collbench.planning import groups, pipeline, step_tables, tables
 from collbench.planning.costs import Cost, Link, Range
 from collbench.planning.fabric import Across, Fabric, Layout
-from collbench.planning.step import Step, forecast, limits
+from collbench.planning.step import Step, Term, forecast, limits
 from collbench.planning.step_tables import Asked
-from collbench.planning.workload import Bucketing, Exchange, Tensor, Workload
-
-MB = 1e6
-
-
-def flat(collective: str, size_bytes: int, ranks: int) -> Range:
-    """10 ms for each MB of an all_reduce, half for the others, whatever the ranks; a tenth less or more."""
-    middle = size_bytes / MB * (10e-3 if collective == "all_reduce" else 5e-3)
-    return Range(0.9 * middle, middle, 1.1 * middle)
-
-
-FABRIC = Fabric("by hand", 4, flat, lambda sharers, hosts: flat)
-
-# Three buckets, ready last first: 1 MB, 1 MB, 2 MB; forward is 30 ms, backward 60 ms.
-THREE = Workload(
-    name="three",
-    title="three tensors",
-    source="here",
-    samples="samples",
-    dtype="float32",
-    tensors=tuple(
-        Tensor(name, count * 250_000, unit) for unit, (name, count) in enumerate([("a", 2), ("b", 1), ("c", 1)])
-    ),
-    bucketing=Bucketing("none"),
-    compute_s={10: 90e-3, 5: 50e-3},
-)
+from collbench.planning.workload import Bucketing, Exchange, Workload
+from three_buckets import FABRIC, MB, THREE, flat
 
 
 def step(workload: Workload, devices: int = 4, hosts: int = 1, batch: int = 10) -> Step:
@@ -135,7 +111,7 @@ def test_tensor_parallel_is_never_hidden_and_divides_the_gradients() -> None:
     assert two.communication.across.middle == pytest.approx(10e-3)
     assert two.rate is not None
     assert two.rate.middle == pytest.approx(20 / 93e-3)
-    with pytest.raises(ValueError, match="tensor parallelism of 4 does not fit 2 devices a host"):
+    with pytest.raises(ValueError, match="tensor parallelism of 4 does not fit 2 devices"):
         step(one, 2)
 
 
@@ -213,80 +189,23 @@ def test_which_batch() -> None:
 
 
 def test_where_more_devices_stop_paying() -> None:
+    terms = Term("vm", "links", 5e-3), Term("computation", "computation", 1e-3)
+
     def at(devices: int, rate: float) -> Step:
-        return replace(step(THREE, batch=10), devices=devices, rate=Range(rate, rate, rate), links="links")
+        return replace(step(THREE, batch=10), devices=devices, rate=Range(rate, rate, rate), terms=terms)
 
     assert limits([at(1, 100)]) == ""
     assert limits([at(1, 100), at(2, 190), at(4, 370)]).startswith("up to 4 devices each new one brings more than half")
     assert limits([at(1, 100), at(2, 190), at(4, 250)]).startswith("from 2 devices to 4 each new device brings 32%")
     assert limits([at(1, 100), at(2, 190), at(4, 180)]) == "no gain from 2 devices to 4; what costs most there: links"
     assert "from 2 devices to 4" in limits([at(2, 190), at(2, 150), at(4, 250)])
-    lost = replace(at(4, 180), links="links between hosts")
+    lost = replace(at(4, 180), terms=(Term("computation", "computation", 9e-3), Term("across", "between hosts", 6e-3)))
     assert lost.limit == "computation"
-    assert limits([at(2, 190), lost]).endswith("what costs most there: links between hosts")
-
-
-def test_a_smaller_batch_is_named_where_it_costs_more_than_what_travels() -> None:
-    # 9 ms a sample at a batch of 10, 40 ms at one: 31 ms of a step are lost to the smaller batch, less to what travels.
-    table, steps = step_tables.table(
-        replace(THREE, compute_s={10: 90e-3, 1: 40e-3}, overlap="full"), FABRIC, Asked((1, 10), (1, 5), global_batch=10)
-    )
-    assert [(one.devices, one.batch) for one in steps] == [(1, 10), (10, 1)]
-    slow = replace(FABRIC, across=lambda sharers, hosts: lambda name, size, ranks: flat(name, size * 11 // 10, ranks))
-    last = forecast(replace(THREE, compute_s={10: 90e-3, 1: 40e-3}, overlap="full"), slow, 10, 5, 1)
-    assert last.limit == "computation"
-    assert last.exposed_s is not None
-    assert 0 < last.exposed_s.middle < 31e-3
-    assert last.rest() == "links in the VM (bandwidth)"
-    assert last.rest(steps[0]) == "computation at a smaller batch"
-    assert limits([steps[0], last]).endswith("what costs most there: computation at a smaller batch")
-    assert table.rows[1]["rest"] == "computation at a smaller batch"
-    assert table.rows[0]["rest"] == ""
-    # At the same time for each sample it is what travels.
-    same = forecast(replace(THREE, compute_s={1: 9e-3}), slow, 10, 5, 1)
-    assert same.exposed_s is not None
-    assert limits([steps[0], same]).endswith("what costs most there: links in the VM (bandwidth)")
-
-
-def test_what_is_hidden_limits_nothing() -> None:
-    # Eight layers wait 25 ms in the VM, all exposed; gradients of 4 devices' namesakes take 200 ms and more between
-    # hosts, hidden but for the last.
-    one = replace(
-        THREE,
-        exchanges=(Exchange("tensor", 4, 8, 250_000),),
-        tensors=tuple(replace(tensor, elements=tensor.elements * 4) for tensor in THREE.tensors),
-        overlap="full",
-        compute_s={10: 90e-3},
-    )
-    slow = replace(FABRIC, across=lambda sharers, hosts: lambda name, size, ranks: flat(name, 7 * size, ranks))
-    found = forecast(one, slow, 8, 2, 10)
-    assert found.communication.across.middle == pytest.approx(280e-3)
-    assert found.communication.vm.middle == pytest.approx(200e-3)
-    assert found.step_s is not None
-    assert found.step_s.middle == pytest.approx(290e-3)
-    assert found.limit == "links in the VM (bandwidth)"
-
-
-@pytest.mark.parametrize(
-    ("compute_s", "limit", "rest"),
-    [
-        (10e-3, "links between hosts (bandwidth)", "links in the VM (bandwidth)"),
-        (60e-3, "links between hosts (bandwidth)", "computation"),
-        (5.0, "computation", ""),
-    ],
-)
-def test_what_comes_next_is_the_largest_beside_the_limit(compute_s: float, limit: str, rest: str) -> None:
-    """4 MB over two hosts of four: 40 ms in the VM, 160 ms across for the quarters."""
-    slow = Fabric("slow across", 4, flat, lambda sharers, hosts: lambda name, size, ranks: flat(name, 16 * size, ranks))
-    found = forecast(replace(THREE, compute_s={10: compute_s}, overlap="none"), slow, 8, 2, 10)
-    assert (found.limit, found.rest(found)) == (limit, rest if compute_s < 1 else found.links)
-
-
-def test_latency_is_that_of_the_tier_that_is_named() -> None:
-    # Layers wait for steps of 20 ms in the VM, gradients for bytes between hosts, which are hidden.
-    fabric = Fabric("slow steps", 4, Link(2e-2, 1e12), lambda sharers, hosts: flat)
-    one = replace(THREE, exchanges=(Exchange("tensor", 4, 1, 10_000),), overlap="full")
-    assert forecast(one, fabric, 8, 2, 10).rest() == "links in the VM (latency)"
+    assert limits([at(2, 190), lost]).endswith("what costs most there: between hosts")
+    alike = replace(at(4, 180), terms=(*terms, Term("across", "between hosts", 1e-3)))
+    assert limits([at(2, 190), alike]).endswith(
+        "what costs most there: between hosts"
+    )  # the others cost as much before
 
 
 def test_horovods_columns_are_of_the_messages_that_it_sends() -> None:
@@ -345,7 +264,7 @@ def test_gradients_of_experts_travel_among_those_that_hold_the_same() -> None:
     # a's quarter, whole, for each of the four pairs of namesakes, which share the links; of b and c each device's part.
     assert {one for one in asked if one[1] > 8} == {("all_reduce", 500_000, 4), ("all_reduce", 250_000, 4)}
     assert two.communication.across.middle == pytest.approx(5e-3 + 2 * 2.5e-3)
-    with pytest.raises(ValueError, match="expert parallelism of 4 does not fit 2 devices a host"):
+    with pytest.raises(ValueError, match="expert parallelism of 4 does not fit 2 devices"):
         step(experts(), 2)
 
 

@@ -100,6 +100,9 @@ def test_horovod_takes_what_is_ready_at_each_cycle() -> None:
     assert [(one.size_bytes, at) for one, at in found] == [(4, 0.0), (4, 1e-3), (6, 2e-3)]
     limited = buckets.horovod_cycles([4, 4, 4], [0.1e-3, 0.2e-3, 0.3e-3], threshold=8, cycle_s=1e-3)
     assert [(one.size_bytes, at) for one, at in limited] == [(8, 1e-3), (4, 1e-3)]
+    # Rounding is no lateness, and no reason to look for ever.
+    late = buckets.horovod_cycles([4, 4], [1e-13, 10 + 1e-13], threshold=8, cycle_s=1e-3)
+    assert [(one.size_bytes, at) for one, at in late] == [(4, 0.0), (4, 10.0)]
 
 
 def test_layers_are_buckets_of_their_own() -> None:

@@ -65,7 +65,7 @@ def add(parser: argparse.ArgumentParser, positive: Callable[[str], int]) -> None
     memory.add_argument("--precision", choices=("mixed", "fp32", "bf16"), default="mixed")
     memory.add_argument("--activations", default="", metavar="SIZE", help="of each device, measured")
     more = parser.add_argument_group("large scale and published systems")
-    more.add_argument("--large", action="store_true", help="closed forms for 8 to 4096 devices")
+    more.add_argument("--large", action="store_true", help="all_reduce on 8 to 4096 devices, tier by tier")
     more.add_argument("--size", default="", help="of the all_reduce of --large (default: the gradients, or 100 MB)")
     more.add_argument("--reference", default="", metavar="NAME", help="such as mlperf-v1.1-resnet50")
     held = parser.add_argument_group("a forecast held against a measurement")

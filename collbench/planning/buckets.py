@@ -15,6 +15,8 @@ DDP_CAP_BYTES = 25 * 2**20
 HOROVOD_THRESHOLD_BYTES = 128 * 2**20
 HOROVOD_CYCLE_S = 1e-3
 """Horovod: defaults of HOROVOD_FUSION_THRESHOLD and HOROVOD_CYCLE_TIME in horovod/common/operations.cc."""
+_ROUNDING = 1e-9
+"""Parts of a cycle by which a gradient that is ready at its end may seem to be late."""
 
 
 _Closes = Callable[[int, int, int], bool]
@@ -90,9 +92,10 @@ def horovod_cycles(
     found: list[tuple[Bucket, float]] = []
     passed = at = 0
     while at < len(sizes):
-        tick = math.ceil(ready_s[at] / cycle_s - 1e-9) * cycle_s
+        tick = math.ceil(ready_s[at] / cycle_s - _ROUNDING) * cycle_s
+        latest = max(ready_s[at], tick + _ROUNDING * cycle_s)
         held = number = 0
-        while at < len(sizes) and ready_s[at] <= tick + 1e-15 and (not number or held + sizes[at] <= threshold):
+        while at < len(sizes) and ready_s[at] <= latest and (not number or held + sizes[at] <= threshold):
             held, number, at = held + sizes[at], number + 1, at + 1
         passed += held
         found.append((Bucket(number, held, passed / total), tick))

@@ -90,7 +90,11 @@ def answers(options: PlanOptions, measured: Fabric | None = None) -> tuple[list[
         found.append(large.table(fabric, size or 100_000_000, options.devices or large.DEVICES))
     if options.reference:
         reference = references.load(options.reference)
-        mine = [(one.devices, one.samples, one.rate.middle) for one in known if one.rate is not None]
+        mine = [
+            references.Yours(one.devices, one.samples, one.rate.middle, one.extrapolated)
+            for one in known
+            if one.rate is not None
+        ]
         left_out = ""
         if mine and (parameters := _workload(options).parameters) != reference.parameters:
             mine, left_out = [], f"{_workload(options).title} ({parameters:,} parameters)"

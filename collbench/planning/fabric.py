@@ -98,6 +98,7 @@ class Fabric:
 
     `whole` answers first, where it is given, for collectives of all devices that work on their hosts: it is for a fit
     of groups that were measured across both tiers at once. `assumptions` may grow while questions are asked.
+    `measured` says that the costs are those of fits, not of closed forms.
     """
 
     name: str
@@ -106,6 +107,14 @@ class Fabric:
     across: Callable[[int, int], Cost] | None
     assumptions: Sequence[str] = ()
     whole: Callable[[str, int, Layout], Split] | None = None
+    measured: bool = False
+
+    @property
+    def basis(self) -> str:
+        """What its times rest on, for a title."""
+        if not self.measured:
+            return f"closed forms for {self.name}"
+        return f"{'closed forms over ' if self.whole is None else ''}fits of {self.name}"
 
     def cost(self, collective: str, size_bytes: int, layout: Layout) -> Split:
         """Return what a collective of this size costs all devices of a layout."""

@@ -123,6 +123,7 @@ def _told(of: Fitted, answer: Forecast) -> Told:
     marks = [f"times are those of {of.family.label}"]
     marks += [f"over ranks by the law {answer.law}"] if answer.law not in ("", UNTRIED) else []
     # One sentence for all sizes; each has its own wider interval.
-    marks += ["some sizes, ranks, hosts or ranks per host lie beyond what was measured"] if answer.extrapolated else []
+    if answer.extrapolated:
+        marks.append("some sizes, ranks, hosts or ranks per host lie beyond what was measured: rows by them are marked")
     marks += [mark for mark in answer.marks if not mark.startswith("extrapolated")]
     return Told(answer.time_s, answer.low_s, answer.high_s, tuple(marks), answer.extrapolated)

@@ -1,9 +1,10 @@
-"""Large scale on paper: the hierarchical closed forms from 8 to 4,096 devices, tier by tier."""
+"""Large scale: from 8 to 4,096 devices tier by tier, by closed forms or by fits of what was measured."""
 
 from collections.abc import Sequence
 
 from collbench.errors import CollbenchError, UsageError
 from collbench.planning import tables
+from collbench.planning.costs import Range
 from collbench.planning.fabric import Fabric, Layout
 from collbench.planning.tables import Column
 
@@ -35,6 +36,8 @@ def table(fabric: Fabric, size_bytes: int, devices: Sequence[int] = DEVICES) -> 
         Column("algbw_bytes_per_s", "algbw", tables.rate),
         Column("busbw_bytes_per_s", "busbw", tables.rate),
         Column("first_byte_s", "of 8 B", tables.duration),
+        tables.beyond(),
+        tables.beyond("first_byte_extrapolated", "of 8 B, beyond what was measured"),
     ]
     rows, left_out = [], []
     for count in devices:
@@ -45,6 +48,7 @@ def table(fabric: Fabric, size_bytes: int, devices: Sequence[int] = DEVICES) -> 
             left_out.append(error)
             continue
         total, parted = split.total, fabric.whole is None and where.hosts > 1
+        first = _smallest(fabric, where)
         scatter, gather = (_inside(fabric, name, size_bytes, where) if parted else None for name in _INSIDE)
         rows.append(
             {
@@ -56,7 +60,9 @@ def table(fabric: Fabric, size_bytes: int, devices: Sequence[int] = DEVICES) -> 
                 **tables.spread("all_reduce", "s", total),
                 "algbw_bytes_per_s": size_bytes / total.middle if total.middle else None,
                 "busbw_bytes_per_s": 2 * (count - 1) / count * size_bytes / total.middle if total.middle else None,
-                "first_byte_s": _smallest(fabric, where),
+                "first_byte_s": None if first is None else first.middle,
+                "extrapolated": total.extrapolated,
+                "first_byte_extrapolated": first is not None and first.extrapolated,
             }
         )
     if not rows:
@@ -67,15 +73,15 @@ def table(fabric: Fabric, size_bytes: int, devices: Sequence[int] = DEVICES) -> 
         f"as few hosts as hold the devices, {fabric.devices_per_host} on each, and all of them healthy and alike",
         "noise, stragglers and failures, which grow with the number of hosts, are not in it: no rank waits for another",
     ]
-    return tables.Table("large", f"all_reduce of {tables.size(size_bytes)} by closed forms", columns, rows, notes)
+    return tables.Table("large", f"all_reduce of {tables.size(size_bytes)} by {fabric.basis}", columns, rows, notes)
 
 
 def _inside(fabric: Fabric, collective: str, size_bytes: int, where: Layout) -> float:
     return fabric.vm(collective, size_bytes, where.on_host).middle if where.on_host > 1 else 0.0
 
 
-def _smallest(fabric: Fabric, where: Layout) -> float | None:
+def _smallest(fabric: Fabric, where: Layout) -> Range | None:
     try:
-        return fabric.cost("all_reduce", 8, where).total.middle
+        return fabric.cost("all_reduce", 8, where).total
     except CollbenchError:
         return None

@@ -89,7 +89,7 @@ def fabric(
             note(_TOGETHER)
         return Split(across=time, together=both)
 
-    return Fabric(name, devices_per_host, inside, across, said, None if whole is None else together)
+    return Fabric(name, devices_per_host, inside, across, said, None if whole is None else together, measured=True)
 
 
 def _unmeasured(name: str, collective: str, topology: str, what: str) -> UsageError:

@@ -6,6 +6,7 @@ Of activations, workspace and what the driver keeps nothing is guessed: they are
 import csv
 import difflib
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from collbench.dtypes import DTYPES
 from collbench.errors import UsageError
+from collbench.planning import groups
 from collbench.planning.workload import Workload
 from collbench.units import parse_size, shown
 
@@ -68,14 +70,15 @@ class Recipe:
 class Model:
     """Parameters that a device holds where ZeRO divides nothing: its part of the experts, and all else.
 
-    Experts are divided among `expert_ranks` data-parallel devices. `units` are what ZeRO 3 gathers at once, in order:
-    the parameters, and whether they are of experts.
+    Experts are divided among `expert_ranks` data-parallel devices; the number of these is a multiple of `together`.
+    `units` are what ZeRO 3 gathers at once, in order: the parameters, and whether they are of experts.
     """
 
     others: int
     experts: int = 0
     expert_ranks: int = 1
     units: tuple[tuple[int, bool], ...] = ()
+    together: int = 1
 
     def gathered(self, devices: int) -> int:
         """Return the parameters that are there in whole at once: a unit, its gradients, and the next one ahead.
@@ -124,7 +127,8 @@ def model_of(workload: Workload) -> Model:
     parts, ranks, experts = workload.tensor_ranks, workload.expert_ranks, workload.expert_parameters
     itemsize = DTYPES[workload.dtype].itemsize
     units = tuple((bucket.size_bytes // itemsize, bucket.expert) for bucket in workload.buckets())
-    return Model(-(-(workload.parameters - experts) // parts), -(-experts // (parts * ranks)), ranks, units)
+    others, each = -(-(workload.parameters - experts) // parts), -(-experts // (parts * ranks))
+    return Model(others, each, ranks, units, groups.multiple(workload) // parts)
 
 
 def need(model: Model, recipe: Recipe, devices: int) -> Need:
@@ -147,10 +151,10 @@ def need(model: Model, recipe: Recipe, devices: int) -> Need:
 
 def smallest(model: Model, recipe: Recipe, available_bytes: int) -> int | None:
     """Return the smallest number of devices on which it fits, None where no number up to `MOST_DEVICES` does."""
-    ranks = model.expert_ranks
+    ranks = math.lcm(model.expert_ranks, model.together)
 
-    def fits(groups: int) -> bool:
-        return need(model, recipe, groups * ranks).total <= available_bytes
+    def fits(count: int) -> bool:
+        return need(model, recipe, count * ranks).total <= available_bytes
 
     # One alone gathers nothing; from two on, more devices never hold more.
     if fits(1):

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from collbench.errors import CollbenchError
+from collbench.errors import CollbenchError, UsageError
 from collbench.planning import groups, memory, tables
+from collbench.planning.costs import Range
 from collbench.planning.fabric import Fabric
 from collbench.planning.tables import Column, Table
 from collbench.planning.workload import Workload
@@ -22,19 +23,23 @@ def need(
     Without `devices` there is a row for each stage, with the smallest number of devices on which it fits.
     """
     parts, model = workload.tensor_ranks, memory.model_of(workload)
-    ranks = model.expert_ranks
+    ranks, least = model.expert_ranks, groups.multiple(workload)
+    refused = [_refused(workload, count, least) for count in devices if count % least]
+    if refused and len(refused) == len(devices):
+        raise UsageError(f"forecast: {refused[0]}")
+    whole = [count for count in devices if not count % least]
     rows = []
     for stage in stages:
         one = memory.Recipe(recipe.optimizer, recipe.precision, stage, recipe.activations_bytes)
         smallest = memory.smallest(model, one, available.left)
-        most = max(1, memory.MOST_DEVICES // ranks) * ranks if stage else ranks
-        counts = [-(-count // (parts * ranks)) * ranks for count in devices] or [smallest or most]
+        most = max(1, memory.MOST_DEVICES * parts // least) * least if stage else least
+        counts = whole or [most if smallest is None else smallest * parts]
         for count in counts:
-            held = memory.need(model, one, count)
+            held = memory.need(model, one, count // parts)
             rows.append(
                 {
                     "zero": stage,
-                    "devices": count * parts,
+                    "devices": count,
                     "weights_bytes": held.weights,
                     "gradients_bytes": held.gradients,
                     "optimizer_bytes": held.optimizer,
@@ -59,6 +64,7 @@ def need(
     ]
     weights, gradients, kept = recipe.per_parameter()
     notes = [
+        *(f"left out: {reason}" for reason in refused),
         f"{workload.title}: {workload.parameters:,} parameters; {recipe.precision} precision with {recipe.optimizer} "
         f"holds {weights} + {gradients} + {kept} = {weights + gradients + kept} bytes for each",
         f"against {tables.size(available.left)} of {available.name}",
@@ -95,6 +101,12 @@ def need(
     return Table("memory", f"{workload.title}: memory of each device", columns, rows, notes)
 
 
+def _refused(workload: Workload, devices: int, least: int) -> str:
+    below, reason = devices // least * least, groups.misfit(workload, devices)
+    near = f"{below} or {below + least}" if below else f"{least}"
+    return f"--devices: got {devices}, expected a multiple of {least} ({reason}); give {near}"
+
+
 def traffic(workload: Workload, recipe: memory.Recipe, held: Table, fabric: Fabric | None) -> Table:
     """Return the collectives of a step for each row of the first table that fits."""
     parts, model = workload.tensor_ranks, memory.model_of(workload)
@@ -104,7 +116,7 @@ def traffic(workload: Workload, recipe: memory.Recipe, held: Table, fabric: Fabr
             continue
         one = memory.Recipe(recipe.optimizer, recipe.precision, row["zero"], recipe.activations_bytes)
         for each in memory.traffic(model, one, row["devices"] // parts):
-            time_s, why = (None, "") if fabric is None else _time(workload, fabric, each, row["devices"])
+            cost, why = (None, "") if fabric is None else _cost(workload, fabric, each, row["devices"])
             unknown[why] = ""
             cells = {
                 "zero": row["zero"],
@@ -113,7 +125,8 @@ def traffic(workload: Workload, recipe: memory.Recipe, held: Table, fabric: Fabr
                 "when": each.when,
                 "size_bytes": each.size_bytes,
                 "sent_bytes": each.sent_bytes,
-                "time_s": time_s,
+                "time_s": None if cost is None else cost.middle,
+                "extrapolated": cost is not None and cost.extrapolated,
             }
             rows.append(cells)
     columns = [
@@ -124,18 +137,24 @@ def traffic(workload: Workload, recipe: memory.Recipe, held: Table, fabric: Fabr
         Column("size_bytes", "size", tables.size),
         Column("sent_bytes", "each sends", tables.size),
         Column("time_s", "time, unhidden", tables.duration),
+        tables.beyond(),
     ]
-    notes = [f"a time is unknown: {why}" for why in unknown if why]
+    title = f"{workload.title}: what travels in a step where it fits"
+    notes: list[str] = []
+    if fabric is not None:
+        title += f"; times by {fabric.basis}"
+        notes += fabric.assumptions
+    notes += [f"a time is unknown: {why}" for why in unknown if why]
     notes += [] if rows else ["no gradient or weight travels: each stage fits without dividing anything, or nowhere"]
-    return Table("traffic", f"{workload.title}: what travels in a step where it fits", columns, rows, notes)
+    return Table("traffic", title, columns, rows, notes)
 
 
-def _time(workload: Workload, fabric: Fabric, one: memory.Traffic, devices: int) -> tuple[float | None, str]:
+def _cost(workload: Workload, fabric: Fabric, one: memory.Traffic, devices: int) -> tuple[Range | None, str]:
     on_host = min(devices, fabric.devices_per_host)
     if devices % on_host:
         return None, f"{devices} devices do not fill hosts of {on_host}"
     try:
         layout = groups.of(workload, devices, devices // on_host).reducing(one.expert)
-        return fabric.cost(one.collective, one.size_bytes, layout).total.middle, ""
+        return fabric.cost(one.collective, one.size_bytes, layout).total, ""
     except (ValueError, CollbenchError) as error:
         return None, str(error)

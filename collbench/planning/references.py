@@ -11,6 +11,7 @@ from pydantic import Field
 
 from collbench.errors import CollbenchError
 from collbench.planning import tables, values
+from collbench.planning.costs import Range
 from collbench.planning.fabric import Fabric, Layout
 from collbench.planning.tables import Column
 from collbench.planning.values import Table
@@ -122,7 +123,7 @@ def all_reduce_s(reference: Reference, devices: int) -> float:
     return 2 * (devices - 1) / devices * reference.gradient_bytes / reference.assumed_busbw
 
 
-def on_fabric(reference: Reference, row: Row, fabric: Fabric) -> tuple[float | None, str]:
+def on_fabric(reference: Reference, row: Row, fabric: Fabric) -> tuple[Range | None, str]:
     """Return the seconds of that all_reduce on the user's fabric, on as many devices; None and why it does not know."""
     on_host = min(fabric.devices_per_host, row.devices)
     if row.devices % on_host:
@@ -131,16 +132,23 @@ def on_fabric(reference: Reference, row: Row, fabric: Fabric) -> tuple[float | N
         split = fabric.cost("all_reduce", reference.gradient_bytes, Layout(row.devices, row.devices // on_host))
     except CollbenchError as error:
         return None, str(error)
-    return split.total.middle, ""
+    return split.total, ""
 
 
-def table(
-    reference: Reference, fabric: Fabric | None, yours: Sequence[tuple[int, int, float]] = (), left_out: str = ""
-) -> tables.Table:
+@dataclass(frozen=True)
+class Yours:
+    """A forecast step: the batch of all devices, samples a second, and whether it lies beyond what was measured."""
+
+    devices: int
+    batch: int
+    rate: float
+    extrapolated: bool = False
+
+
+def table(reference: Reference, fabric: Fabric | None, yours: Sequence[Yours] = (), left_out: str = "") -> tables.Table:
     """Return the published rows, beside them the user's fabric; `left_out` is a workload that is another model.
 
-    `yours` are forecasts as (devices, batch of all devices, samples a second); their time to train is for the epochs of
-    a published row of the same batch, and unknown without one.
+    The time to train of `yours` is for the epochs of a published row of the same batch, and unknown without one.
     """
     columns = [
         Column("system", "system"),
@@ -154,6 +162,7 @@ def table(
         Column("efficiency", "efficiency", tables.percent),
         Column("all_reduce_here_s", "all_reduce here", tables.duration),
         Column("note", "note"),
+        tables.beyond(),
     ]
     here = {} if fabric is None else {row.system: on_fabric(reference, row, fabric) for row in reference.rows}
     rows: list[dict[str, object]] = [
@@ -167,25 +176,33 @@ def table(
             "step_s": reference.step_s(row),
             "speedup": reference.speedup(row),
             "efficiency": reference.efficiency(row),
-            "all_reduce_here_s": here[row.system][0] if here else None,
+            **_here(here[row.system][0] if here else None),
             "note": row.note or _differs(reference, row),
         }
         for row in reference.rows
     ]
-    rows += [_yours(reference, *one) for one in yours]
-    notes = [f"{reference.source}"]
+    rows += [_yours(reference, one) for one in yours]
+    title, notes = reference.title, [reference.source]
     if fabric is not None:
         notes.append(
             f"all_reduce here: one all_reduce of all {reference.gradient_bytes / 1e6:.1f} MB of 16-bit gradients by "
-            f"the forecast for {fabric.name}, on as many devices; nothing hidden behind computation"
+            f"{fabric.basis}, on as many devices; nothing hidden behind computation"
         )
+        notes += fabric.assumptions
+        title += f"; beside it all_reduce by {fabric.basis}"
     notes += dict.fromkeys(f"all_reduce here is unknown: {why}" for _, why in here.values() if why)
     if left_out:
         notes.append(
             f"{left_out} is not beside them: the published model has {reference.parameters:,} parameters, and times "
             "of two models say nothing of each other"
         )
-    return tables.Table(reference.name, reference.title, columns, rows, [*notes, *meaning(reference)])
+    return tables.Table(reference.name, title, columns, rows, [*notes, *meaning(reference)])
+
+
+def _here(cost: Range | None) -> dict[str, object]:
+    if cost is None:
+        return {"all_reduce_here_s": None, "extrapolated": False}
+    return {"all_reduce_here_s": cost.middle, "extrapolated": cost.extrapolated}
 
 
 def _differs(reference: Reference, row: Row) -> str:
@@ -193,17 +210,18 @@ def _differs(reference: Reference, row: Row) -> str:
     return "" if (row.batch, row.epochs) == (base.batch, base.epochs) else "other batch or epochs than its base"
 
 
-def _yours(reference: Reference, devices: int, batch: int, rate: float) -> dict[str, object]:
-    epochs = {row.epochs for row in reference.rows if row.batch == batch and row.epochs is not None}
+def _yours(reference: Reference, one: Yours) -> dict[str, object]:
+    epochs = {row.epochs for row in reference.rows if row.batch == one.batch and row.epochs is not None}
     known = next(iter(epochs)) if len(epochs) == 1 else None
     return {
         "system": "yours, forecast",
-        "devices": devices,
-        "minutes": None if known is None else reference.samples_per_epoch * known / rate / 60,
-        "batch": batch,
+        "devices": one.devices,
+        "minutes": None if known is None else reference.samples_per_epoch * known / one.rate / 60,
+        "batch": one.batch,
         "epochs": known,
-        "samples_per_s": rate,
-        "step_s": batch / rate,
+        "samples_per_s": one.rate,
+        "step_s": one.batch / one.rate,
+        "extrapolated": one.extrapolated,
         "note": "" if known is not None else "epochs to the target are not published for this batch",
     }
 

@@ -108,7 +108,9 @@ def _check(its: Sequence[Record], others: Sequence[Record], cost_of: CostOf) -> 
     except CollbenchError as error:
         return Check(row, replayed, len(its), measured, None, reason=str(error))
     by = next(iter(replay_cost.chosen(others, row)), None)
-    exposed = Range(*(replayed.compute_s + sum(one.of(bound) for one in found) for bound in BOUNDS))
+    beyond = any(one.extrapolated for one in found)
+    ends = [replayed.compute_s + sum(one.of(bound) for one in found) for bound in BOUNDS]
+    exposed = Range(*ends, extrapolated=beyond)
     if row.call != "nonblocking":
         return Check(row, replayed, len(its), measured, exposed, exposed, by=by)
     ends = [
@@ -119,7 +121,7 @@ def _check(its: Sequence[Record], others: Sequence[Record], cost_of: CostOf) -> 
         )
         for bound in BOUNDS
     ]
-    return Check(row, replayed, len(its), measured, Range(*ends), exposed, by=by)
+    return Check(row, replayed, len(its), measured, Range(*ends, extrapolated=beyond), exposed, by=by)
 
 
 def _measured(rows: Sequence[Record]) -> Range:
@@ -174,6 +176,7 @@ def table(found: Sequence[Check], within: float, others: Sequence[Record] = (), 
         Column("difference", "difference", lambda value: f"{value:+.1%}"),
         Column("hidden", "hidden", tables.percent),
         Column("verdict", "verdict"),
+        tables.beyond(),
     ]
     notes = [
         "forecast: the computation, and the cost of each bucket by rows of all_reduce (by all_reduce: their mode, "
@@ -215,4 +218,5 @@ def _row(one: Check, within: float) -> dict[str, Any]:
         "difference": one.difference,
         "hidden": one.hidden,
         "verdict": one.verdict(within),
+        "extrapolated": one.forecast is not None and one.forecast.extrapolated,
     }

@@ -42,8 +42,8 @@ def by_fit(extrapolate: bool = False) -> Callable[[Sequence[Record], Record], Co
         def cost(collective: str, size_bytes: int, ranks: int) -> Range:
             answer = forecast(fit(collective), size_bytes, ranks, like.hosts, extrapolate)
             if answer.low_s is None or answer.high_s is None:
-                return Range(answer.time_s, answer.time_s, answer.time_s)
-            return Range(answer.low_s, answer.time_s, answer.high_s)
+                return Range(answer.time_s, answer.time_s, answer.time_s, extrapolated=answer.extrapolated)
+            return Range(answer.low_s, answer.time_s, answer.high_s, extrapolated=answer.extrapolated)
 
         return cost
 

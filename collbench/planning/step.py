@@ -2,17 +2,18 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from collbench.errors import CollbenchError
 from collbench.planning import traffic
-from collbench.planning.costs import BOUNDS, NOTHING, Range
+from collbench.planning.costs import BOUNDS, Range
 from collbench.planning.fabric import Fabric, Split
 from collbench.planning.traffic import Traffic, View
 from collbench.planning.workload import Workload
 
 COMPUTATION = "computation"
 SMALLER_BATCH = "computation at a smaller batch"
+_TIERS = ("vm", "across")
 _HALF = 0.5
 _MATTERS = 0.005
 """Below half a percent of the step a term is not worth a name."""
@@ -21,13 +22,22 @@ _SAME = 9
 
 
 @dataclass(frozen=True)
+class Term:
+    """What a step is made of, computation or a tier of links: without it the step would be `saves_s` shorter."""
+
+    kind: str
+    name: str
+    saves_s: float
+
+
+@dataclass(frozen=True)
 class Step:
     """A step of one layout. Times are seconds; what needs the time of computation is None where it is not known.
 
     `batch` is that of a device (of the devices that share a tensor-parallel model). `communication` is all that
-    travels, `exposed` the part of it that the computation waits for, `links` the tier that it waits for most; without
-    `others`, the second one, the step would be `others_s` shorter. `samples` is the batch of all devices together,
-    `rate` their samples a second.
+    travels, `exposed` the part of it that the computation waits for. `samples` is the batch of all devices together,
+    `rate` their samples a second. `terms` are in the order of what they save, of the step or, where that is not known,
+    of what travels; `sooner` tells how much shorter the step would be if it computed so many seconds less.
     """
 
     devices: int
@@ -39,9 +49,8 @@ class Step:
     exposed_s: Range | None
     step_s: Range | None
     rate: Range | None
-    links: str
-    others: str = ""
-    others_s: float = 0.0
+    terms: tuple[Term, ...] = ()
+    sooner: Callable[[float], float] = field(default=lambda less_s: 0.0, compare=False, repr=False)
 
     @property
     def share(self) -> float | None:
@@ -57,10 +66,13 @@ class Step:
 
     @property
     def limit(self) -> str:
-        """The largest term of the step."""
-        if self.compute_s is None or self.exposed_s is None:
-            return self.links
-        return COMPUTATION if self.exposed_s.middle <= self.compute_s else self.links
+        """The term without which the step would be shortest; empty where nothing takes time."""
+        return self.terms[0].name if self.terms else ""
+
+    @property
+    def links(self) -> str:
+        """The links without which the step would be shortest; empty where nothing travels."""
+        return next((term.name for term in self.terms if term.kind != COMPUTATION), "")
 
     def efficiency(self, base: "Step") -> Range | None:
         """Return the samples a second and device over those of a base."""
@@ -70,16 +82,13 @@ class Step:
 
     def rest(self, base: "Step | None" = None) -> str:
         """Return what the step loses most to beside its limit, against a base; empty where that is not worth a name."""
-        if self.limit != COMPUTATION:
-            if self.compute_s is None:
-                return ""
-            return self.others if self.others_s > self.compute_s else COMPUTATION
-        if self.compute_s is None or self.exposed_s is None or self.step_s is None:
+        if self.step_s is None:
             return ""
-        lost = max(0.0, _slower(self, base))
-        if max(lost, self.exposed_s.middle) < _MATTERS * self.step_s.middle:
-            return ""
-        return SMALLER_BATCH if lost > self.exposed_s.middle else self.links
+        others = list(self.terms[1:])
+        if self.limit == COMPUTATION:
+            others.append(Term(COMPUTATION, SMALLER_BATCH, _lost(self, base)))
+        most = max(others, key=lambda term: term.saves_s, default=None)
+        return most.name if most and most.saves_s >= _MATTERS * self.step_s.middle else ""
 
 
 def forecast(workload: Workload, fabric: Fabric, devices: int, hosts: int, batch: int) -> Step:
@@ -91,68 +100,72 @@ def forecast(workload: Workload, fabric: Fabric, devices: int, hosts: int, batch
     sent = traffic.of(workload, fabric, devices, hosts, batch)
     compute = workload.compute_at(batch)
     communication = sent.cost(compute)
+    terms = _terms(sent, communication, compute)
     if compute is None:
-        links = _links(sent, communication, None)
-        return Step(devices, hosts, batch, samples, None, communication, None, None, None, *links)
-    ends = [sent.ends(compute, traffic.bound(name)) for name in BOUNDS]
-    step = Range(*ends)
-    exposed = Range(*(max(0.0, end - compute) for end in ends))
-    rate = Range(samples / step.high, samples / step.middle, samples / step.low)
-    links = _links(sent, communication, compute)
-    return Step(devices, hosts, batch, samples, compute, communication, exposed, step, rate, *links)
+        return Step(devices, hosts, batch, samples, None, communication, None, None, None, terms)
+    low, middle, high = (sent.ends(compute, traffic.bound(name)) for name in BOUNDS)
+    exposed = Range(*(max(0.0, end - compute) for end in (low, middle, high)))
+    rate = Range(samples / high, samples / middle, samples / low)
+
+    def sooner(less_s: float) -> float:
+        return middle - sent.ends(compute - less_s, traffic.bound("middle"))
+
+    step = Range(low, middle, high)
+    return Step(devices, hosts, batch, samples, compute, communication, exposed, step, rate, terms, sooner)
 
 
-def _links(sent: Traffic, communication: Split, compute: float | None) -> tuple[str, str, float]:
-    """Name the tier without which the step would be shortest, then the other one and what it costs in seconds.
+def _terms(sent: Traffic, communication: Split, compute: float | None) -> tuple[Term, ...]:
+    """Return the step's terms, the one without which it would be shortest first, each tried on the step itself.
 
-    What is hidden behind computation costs nothing, however much it is; where two save as much, the one that carries
-    more counts. Without a time of computation nothing is hidden. A name says whether it is by its steps or its bytes.
+    What is hidden costs nothing, however much it is. Of terms that save as much, the one that takes longer by itself
+    goes first, then computation, then links in the VM. Without a time of computation nothing is hidden. Links are named
+    with what of them, their steps or their bytes, costs more.
     """
-    if communication.total == NOTHING:
-        return "", "", 0.0
-    everything = sent.total(compute, traffic.bound("middle"))
-    whole = everything if compute is None else sent.ends(compute, traffic.bound("middle"))
+    middle = traffic.bound("middle")
 
-    def saved_s(view: View) -> float:
-        return whole - (sent.total(compute, view) if compute is None else sent.ends(compute, view))
+    def ends(view: View, computes: float | None = compute) -> float:
+        return sent.total(None, view) if computes is None else sent.ends(computes, view)
 
-    def saves(view: View) -> tuple[float, float]:
-        return round(saved_s(view) / whole, _SAME), round((everything - sent.total(compute, view)) / whole, _SAME)
+    whole, everything = ends(middle), sent.total(compute, middle)
+    if not whole:
+        return ()
+
+    def order(saves_s: float, takes_s: float) -> tuple[float, float]:
+        return round(saves_s / whole, _SAME), round(takes_s / whole, _SAME)
 
     def name(tier: str) -> str:
+        def without(view: View) -> tuple[float, float]:
+            return order(whole - ends(view), everything - sent.total(compute, view))
+
         try:
-            what = _most(
-                lambda one: saves((traffic.without_bytes if one == "bandwidth" else traffic.without_steps)(tier)),
-                *("bandwidth", "latency"),
-            )
+            steps = without(traffic.without_steps(tier)) > without(traffic.without_bytes(tier))
         except CollbenchError:
             return communication.links(tier)
-        return f"{communication.links(tier)} ({what})"
+        return f"{communication.links(tier)} ({'latency' if steps else 'bandwidth'})"
 
-    first = _most(lambda one: saves(traffic.without(one)), "vm", "across")
-    second = "vm" if first == "across" else "across"
-    return name(first), name(second), saved_s(traffic.without(second))
+    found = [] if compute is None else [(Term(COMPUTATION, COMPUTATION, whole - ends(middle, 0.0)), compute)]
+    for tier in _TIERS:
+        if takes_s := getattr(communication, tier).middle:
+            found.append((Term(tier, name(tier), whole - ends(traffic.without(tier))), takes_s))
+    found.sort(key=lambda term: order(term[0].saves_s, term[1]), reverse=True)
+    return tuple(term for term, _ in found)
 
 
-def _most(saved: Callable[[str], tuple[float, float]], first: str, second: str) -> str:
-    return second if saved(second) > saved(first) else first
-
-
-def _slower(step: Step, base: Step | None) -> float:
-    """Return the seconds by which a step computes longer than at the base's time for each sample."""
+def _lost(step: Step, base: Step | None) -> float:
+    """Return the seconds by which a step is longer than at the base's time of computation for each sample."""
     if base is None or not base.batch or step.compute_s is None or base.compute_s is None:
         return 0.0
-    return step.compute_s - base.compute_s / base.batch * step.batch
+    slower = step.compute_s - base.compute_s / base.batch * step.batch
+    return step.sooner(slower) if slower > 0 else 0.0
 
 
 def _cost(step: Step, base: Step) -> str:
-    """Name what made a step slower for each sample than the base's, the computation or what it waits for."""
-    slower = _slower(step, base)
-    if step.exposed_s is not None and base.exposed_s is not None and base.batch:
-        waits = step.exposed_s.middle - base.exposed_s.middle / base.batch * step.batch
-        if slower > max(0.0, waits):
-            return SMALLER_BATCH
-    return step.links or COMPUTATION
+    """Name what made a step slower for each sample than the base's: a smaller batch, or links that cost more now."""
+    before = {term.kind: term.saves_s * step.batch / (base.batch or 1) for term in base.terms}
+    grown = [(term.saves_s - before.get(term.kind, 0.0), term.name) for term in step.terms if term.kind != COMPUTATION]
+    grown.append((_lost(step, base), SMALLER_BATCH))
+    most_s, name = max(grown, key=lambda one: one[0])
+    return name if most_s > 0 else step.links or COMPUTATION
 
 
 def limits(steps: Sequence[Step]) -> str:
@@ -165,13 +178,19 @@ def limits(steps: Sequence[Step]) -> str:
     for fewer, more in itertools.pairwise(counts):
         (slow, base), (fast, step) = best[fewer], best[more]
         gain = (fast / slow - 1) / (more / fewer - 1)
+        told = f"what costs most there: {_cost(step, base)}{_beyond(base, step)}"
         if gain <= 0:
-            return f"no gain from {fewer} devices to {more}; what costs most there: {_cost(step, base)}"
+            return f"no gain from {fewer} devices to {more}; {told}"
         if gain < _HALF:
             return (
                 f"from {fewer} devices to {more} each new device brings {gain:.0%} of what one brought before: "
-                f"less than half; what costs most there: {_cost(step, base)}"
+                f"less than half; {told}"
             )
     if len(counts) < 2:
         return ""
-    return f"up to {counts[-1]} devices each new one brings more than half of what one brought before"
+    told = _beyond(*(step for _, step in best.values()))
+    return f"up to {counts[-1]} devices each new one brings more than half of what one brought before{told}"
+
+
+def _beyond(*steps: Step) -> str:
+    return " (EXTRAPOLATED: by rows beyond what was measured)" if any(step.extrapolated for step in steps) else ""

@@ -61,7 +61,7 @@ def table(workload: Workload, fabric: Fabric, asked: Asked) -> tuple[Table, list
         Column("communication_share", "comm share", tables.percent),
         Column("limit", "limit"),
         Column("rest", "next"),
-        Column("extrapolated", "beyond what was measured", tables.mark("EXTRAPOLATED")),
+        tables.beyond(),
     ]
     rows = [_row(step, found[0]) for step in found]
     notes = [*described(workload), *_assumed(workload, found), *fabric.assumptions, *left_out]
@@ -151,11 +151,13 @@ def _assumed(workload: Workload, found: list[Step]) -> list[str]:
         "collectives do occupy some of its processors)",
         "low and high take all costs at their bounds together",
         "efficiency: samples a second and device over those of the first row "
-        f"({base.devices} device{'s' * (base.devices > 1)}, batch {base.batch})",
+        f"({base.devices} device{'s' * (base.devices > 1)}, batch {base.batch})"
+        + ", which is EXTRAPOLATED, beyond what was measured"
+        * base.extrapolated,
     ]
     if len({step.batch for step in found}) > 1:
         lines.append(
             "the batch of a device differs between rows: what efficiency loses beyond the share of communication, "
-            "computation loses at a smaller batch; next names the larger of the two"
+            "computation loses at a smaller batch; where computation is the limit, next names what of them costs most"
         )
     return lines

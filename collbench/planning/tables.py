@@ -79,6 +79,11 @@ def mark(word: str) -> Callable[[bool], str]:
     return lambda value: word if value else ""
 
 
+def beyond(name: str = "extrapolated", title: str = "beyond what was measured") -> Column:
+    """Return the column that marks what rests on a fit beyond what was measured."""
+    return Column(name, title, mark("EXTRAPOLATED"))
+
+
 def spread(name: str, unit: str, value: Range | None) -> dict[str, float | None]:
     """Return the three columns of an estimate, such as step_low_s, step_s, step_high_s."""
     ending = f"_{unit}" if unit else ""

@@ -39,6 +39,12 @@ class Fitted:
         """The fits on several ranks: one rank alone tells nothing of them."""
         return tuple(one for one in self.fits if one.curve.ranks > 1)
 
+    @property
+    def law(self) -> str:
+        """The best law over ranks of those that were tried, or the only one that there is; empty where none is told."""
+        told = len(self.laws) == 1 or any(one.error is not None for one in self.laws[:1])
+        return self.laws[0].fitted.law.name if told else ""
+
 
 def fitted(records: Iterable[Record]) -> tuple[Fitted, ...]:
     """Fit all families of the rows."""

@@ -30,7 +30,7 @@ from collbench.readers.over_ranks import NEAR, anchored, as_good, rank_error
 from collbench.units import about, format_duration
 
 UNTRIED = "not known"
-"""In place of a law, where one number of ranks was measured."""
+"""In place of a law, where one number of ranks was measured and there are several laws."""
 _WANDERS = 0.13
 """Standard deviation of what a bandwidth changes by (its logarithm) from a size to its double, however steady it was:
 from 2 MiB to 32 MiB, from memory, six collectives of each of two libraries on one host, by their median."""
@@ -96,7 +96,7 @@ def forecast(its: Fitted, size_bytes: int, ranks: int, hosts: int | None = None,
         part, law = _measured_at(same[0], size_bytes) or _over_sizes(same[0], size_bytes), ""
     else:
         part = _over_ranks(its, size_bytes, ranks, hosts, any(one.name != "size" for one in over))
-        law = its.laws[0].fitted.law.name if its.laws[0].error is not None else UNTRIED
+        law = its.law or UNTRIED
     half = None if part.model is None else math.hypot(part.model, part.launches or 0.0)
     marks = (*(one.mark for one in over), *part.marks)
     if part.launches is None:
@@ -287,7 +287,9 @@ def _over_ranks(its: Fitted, size: int, ranks: int, hosts: int, layout_beyond: b
     marks = part.marks
     if len(values) > 1 and best.error is not None:
         marks = (*marks, f"as well supported: {', '.join(name for name in values if name != best.fitted.law.name)}")
-    if best.error is None:
+    if best.error is None and len(values) == 1:
+        marks = (*marks, f"the only law over ranks, {best.fitted.law.name}, was not tried")
+    elif best.error is None:
         marks = (*marks, f"which law over ranks holds was not tried: it is in the middle of {', '.join(values)}")
     least, most = -math.inf, math.inf
     floor = no_slower(its, ranks, hosts)

@@ -70,6 +70,12 @@ def beyond(its: Fitted, size: int, ranks: int, hosts: int) -> tuple[Over, ...]:
         raise UsageError(
             f"forecast: {where}: hosts: got {hosts} for {ranks} ranks, expected a rank on each; give fewer"
         )
+    if not same and ranks % hosts:
+        below = ranks // hosts * hosts
+        raise UsageError(
+            f"forecast: {where}: ranks: got {on_hosts(ranks, hosts)}, expected as many on each host; ask about {below} "
+            f"or {below + hosts} ranks, or other --hosts"
+        )
     if hosts > 1 and max(its.hosts) == 1:
         raise UsageError(
             f"forecast: {where}: got {hosts} hosts, expected 1 as measured: nothing is known of the way between "

@@ -267,7 +267,7 @@ def _segment_rows(found: Sequence[Fitted]) -> Iterator[dict[str, object]]:
                     row |= {name: number.value, f"{name}_low": number.low, f"{name}_high": number.high}
                 row["fit_error_max"] = float(np.abs(np.expm1(one.errors)).max())
                 row["hold_out_error_rms"] = None if one.held_out is None else root_mean_square(one.held_out)
-                row["law"] = its.laws[0].fitted.law.name if its.laws and len(its.ranks) > 1 else ""
+                row["law"] = its.law
                 yield row
 
 
