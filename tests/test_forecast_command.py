@@ -214,7 +214,14 @@ def test_what_another_place_answers_is_not_refused_beside_it(tmp_path: Path, cap
     assert [said.count(f"  {ranks} ranks: ") for ranks in (2, 3, 4)] == [1, 1, 1]
     assert "refused" not in said
     assert main([*asked, "9"]) == 0
-    assert capsys.readouterr().out.count("note: refused: ") == 2
+    assert capsys.readouterr().out.count("note: refused: ") == 1
+
+
+def test_the_refusal_is_of_what_was_measured_nearest(tmp_path: Path, capsys: Out) -> None:
+    its = [*rows(2, (2, 4), topology="first"), *rows(2, (8, 16), topology="world", hosts=2)]
+    asked = ["forecast", str(write(tmp_path / "run", its)), "--at", "64 KiB", "--ranks", "32", "--hosts", "2"]
+    assert main(asked) == 2
+    assert "ranks: got 32, expected 8 or 16 as measured" in capsys.readouterr().err
 
 
 def test_where_no_law_was_tried_it_is_said_in_words(tmp_path: Path, capsys: Out) -> None:

@@ -247,7 +247,8 @@ def test_one_rank_does_not_make_two_measured_around() -> None:
 
 def test_farther_from_a_measured_size_is_wider() -> None:
     cut = [size for size in doubling(KIB, 4096 * KIB) if not 16 * KIB < size < 256 * KIB]
-    gapped = fit_family(family(made_up(ALPHA, BANDWIDTH, cut, of_row=0.05, seed=4)))
+    curve_of_one = made_up(ALPHA, BANDWIDTH, cut, of_row=0.05, seed=4)
+    gapped = fit_family(family(curve(cut, [curve_of_one.times.tolist()] * 3)))
     held_out = gapped.fits[0].carried
     assert held_out is not None
     near, far = (math.log(width(forecast(gapped, size * KIB, 2))) for size in (24, 64))
@@ -257,7 +258,7 @@ def test_farther_from_a_measured_size_is_wider() -> None:
 def test_between_sizes_it_takes_what_the_sizes_beside_it_allow() -> None:
     """Errors of the others make the interval wider than from one measured size to the next."""
     jumping = [(1e-6 + size / 1e9) * (1.4 if number % 3 == 0 else 1) for number, size in enumerate(SIZES)]
-    its = fit_family(family(curve(SIZES, jumping)))
+    its = fit_family(family(curve(SIZES, [jumping] * 3)))
     assert not its.fits[0].dips[-1].to_bytes > 512 * KIB
     one = forecast(its, 700 * KIB, 2)
     low, high = jumping[-2:]

@@ -118,7 +118,7 @@ def test_a_smaller_batch_is_named_where_it_costs_more_than_what_travels() -> Non
     assert last.limit == "computation"
     assert last.rest() == "links between hosts (bandwidth)"
     assert last.rest(first) == "computation at a smaller batch"
-    assert [row["rest"] for row in table.rows] == ["", "computation at a smaller batch"]
+    assert [row["next"] for row in table.rows] == ["", "computation at a smaller batch"]
     assert limits([first, last]).endswith("what costs most there: computation at a smaller batch")
     # At the same time for each sample it is what travels.
     same = forecast(replace(turns, compute_s={1: 9e-3}), half, 10, 5, 1)

@@ -233,7 +233,7 @@ def test_what_lies_beyond_the_measured_is_marked() -> None:
     lines = tables.written([table], "text").splitlines()
     assert [line.endswith("EXTRAPOLATED") for line in lines[2:5]] == [False, False, True]
     rows = tables.written([table], "csv").splitlines()
-    assert [line.rsplit(",", 1)[1] for line in rows] == ["extrapolated", "false", "false", "true"]
+    assert [line.rsplit(",", 1)[1] for line in rows] == ["extrapolated", "0", "0", "1"]
     unmarked, _ = step_tables.table(THREE, FABRIC, Asked((1, 2), (1,), batch=10))
     assert "beyond what was measured" not in tables.written([unmarked], "text")
 

@@ -10,7 +10,7 @@ from collbench.planning import measured
 from collbench.planning.fabric import Fabric
 from collbench.planning.measured import Ask, Told
 from collbench.readers.fitted import Fitted
-from collbench.readers.forecast import UNTRIED, Forecast, forecast
+from collbench.readers.forecast import UNTRIED, Forecast, Refusal, forecast, nearest_refusal
 from collbench.readers.forecast_command import fits_of
 from collbench.readers.forecast_rows import gather
 
@@ -76,17 +76,19 @@ class Asked:
         its = [one for one in self.fits if one.family.value("collective") == collective]
         if not its:
             known = ", ".join(sorted({one.family.value("collective") for one in self.fits}))
+            topologies = " or ".join(sorted({one.family.value("topology") for one in self.fits}))
             raise UsageError(
-                f"forecast: got no times of {collective} among these results ({known}), expected some; measure it too"
+                f"forecast: got no times of {collective} among these results of the topology {topologies} ({known}), "
+                "expected some; measure it there too"
             )
-        refused: list[UsageError] = []
+        refused: list[Refusal] = []
         for same in self._by_preference(its):
             answers: list[tuple[Fitted, Forecast]] = []
             for one in same:
                 try:
                     answers.append((one, forecast(one, size_bytes, ranks, hosts, self.extrapolate)))
                 except UsageError as error:
-                    refused.append(error)
+                    refused.append(Refusal(one, ranks, hosts, error))
             measured = [answer for answer in answers if not answer[1].extrapolated]
             if answers:
                 answers = measured or answers
@@ -94,7 +96,7 @@ class Asked:
                 # Groups at once, such as the hosts: all wait for the slowest.
                 chosen, slowest = max(answers, key=lambda answer: answer[1].time_s)
                 return _told(chosen, slowest)
-        raise refused[0]
+        raise nearest_refusal(refused)
 
     def _by_preference(self, its: Sequence[Fitted]) -> list[list[Fitted]]:
         """The fits, in groups of one setting, the preferred first; the groups of a topology stand together."""
@@ -122,8 +124,6 @@ def _of_one_setting(its: Sequence[Fitted]) -> None:
 def _told(of: Fitted, answer: Forecast) -> Told:
     marks = [f"times are those of {of.family.label}"]
     marks += [f"over ranks by the law {answer.law}"] if answer.law not in ("", UNTRIED) else []
-    # One sentence for all sizes; each has its own wider interval.
-    if answer.extrapolated:
-        marks.append("some sizes, ranks, hosts or ranks per host lie beyond what was measured: rows by them are marked")
+    # Which rows rest on sizes, ranks or hosts beyond what was measured, these say themselves.
     marks += [mark for mark in answer.marks if not mark.startswith("extrapolated")]
     return Told(answer.time_s, answer.low_s, answer.high_s, tuple(marks), answer.extrapolated)

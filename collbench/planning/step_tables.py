@@ -60,7 +60,7 @@ def table(workload: Workload, fabric: Fabric, asked: Asked) -> tuple[Table, list
         Column("efficiency", "efficiency", tables.percent),
         Column("communication_share", "comm share", tables.percent),
         Column("limit", "limit"),
-        Column("rest", "next"),
+        Column("next", "next"),
         tables.beyond(),
     ]
     rows = [_row(step, found[0]) for step in found]
@@ -85,7 +85,7 @@ def _row(step: Step, base: Step) -> dict[str, object]:
         "efficiency": None if efficiency is None else efficiency.middle,
         "communication_share": step.share,
         "limit": step.limit,
-        "rest": step.rest(base),
+        "next": step.rest(base),
         "extrapolated": step.extrapolated,
     }
 

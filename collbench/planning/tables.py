@@ -133,7 +133,7 @@ def _csv(table: Table) -> str:
 
 def _plainly(cell: object) -> object:
     if isinstance(cell, bool):
-        return "true" if cell else "false"
+        return int(cell)  # as in results.csv
     return "" if cell is None else cell
 
 

@@ -6,6 +6,7 @@ size, and each number of ranks, is forecast from the others; beyond the last one
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,7 +28,7 @@ from collbench.readers.forecast_range import (
     with_more,
 )
 from collbench.readers.over_ranks import NEAR, anchored, as_good, rank_error
-from collbench.units import about, format_duration
+from collbench.units import about, format_duration, format_size
 
 UNTRIED = "not known"
 """In place of a law, where one number of ranks was measured and there are several laws."""
@@ -64,12 +65,34 @@ class Forecast:
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """A question that a family refused: among so many ranks, on so many hosts where that was said, and the sentence."""
+
+    its: Fitted
+    ranks: int
+    hosts: int | None
+    error: UsageError
+
+    def octaves(self) -> float:
+        """How far from the ranks and hosts that the family was measured on."""
+        hosts = usual_hosts(self.its, self.ranks) if self.hosts is None else self.hosts
+        asked = ((self.ranks, self.its.ranks), (hosts, self.its.hosts))
+        return sum(min(abs(math.log2(max(got, 1) / one)) for one in known) for got, known in asked)
+
+
+def nearest_refusal(refused: Sequence[Refusal]) -> UsageError:
+    """The sentence of the family that was measured nearest to what was asked: what it lacks is least."""
+    return min(refused, key=Refusal.octaves).error
+
+
+@dataclass(frozen=True)
 class _Part:
     """A logarithm of time, and half the interval that each source of error makes."""
 
     value: float
-    launches: float | None
+    launches: float
     model: float | None
+    """None where nothing tells it."""
     marks: tuple[str, ...] = ()
     least: float = -math.inf
     """Logarithm of a time that it cannot be below."""
@@ -77,6 +100,21 @@ class _Part:
     """And of one that it cannot be above, but for `slower`."""
     slower: float = 0.0
     """Logarithm of how much slower a cause makes it that cannot have been seen."""
+
+    @property
+    def half(self) -> float | None:
+        """Half the interval of both sources of error."""
+        return None if self.model is None else math.hypot(self.model, self.launches)
+
+    @property
+    def low(self) -> float:
+        """Logarithm of the lower end."""
+        return max(self.value - (self.half or 0.0), min(self.least, self.value))
+
+    @property
+    def high(self) -> float:
+        """Logarithm of the upper end."""
+        return min(self.value + math.hypot(self.half or 0.0, self.slower), max(self.most + self.slower, self.value))
 
 
 def forecast(its: Fitted, size_bytes: int, ranks: int, hosts: int | None = None, extrapolate: bool = False) -> Forecast:
@@ -92,15 +130,13 @@ def forecast(its: Fitted, size_bytes: int, ranks: int, hosts: int | None = None,
             f"{over[0].expected} as measured; measure it, or allow --extrapolate and a wider interval"
         )
     same = measured(its, ranks, hosts)
+    _bandwidth_known(its, same or beside(its, ranks), size_bytes)
     if same:
         part, law = _measured_at(same[0], size_bytes) or _over_sizes(same[0], size_bytes), ""
     else:
         part = _over_ranks(its, size_bytes, ranks, hosts, any(one.name != "size" for one in over))
         law = its.law or UNTRIED
-    half = None if part.model is None else math.hypot(part.model, part.launches or 0.0)
     marks = (*(one.mark for one in over), *part.marks)
-    if part.launches is None:
-        marks = (*marks, "from one launch: what launches differ by is not in the interval")
     if any(one.curve.oversubscribed for one in (same or its.fits)):
         marks = (*marks, "measured in a launch of more ranks than cores")
     return Forecast(
@@ -108,16 +144,24 @@ def forecast(its: Fitted, size_bytes: int, ranks: int, hosts: int | None = None,
         ranks,
         hosts,
         math.exp(part.value),
-        None if half is None else math.exp(max(part.value - half, min(part.least, part.value))),
-        None if half is None else math.exp(min(part.value + math.hypot(half, part.slower), _top(part))),
+        None if part.half is None else math.exp(part.low),
+        None if part.half is None else math.exp(part.high),
         law,
         bool(over),
         marks,
     )
 
 
-def _top(part: _Part) -> float:
-    return max(part.most + part.slower, part.value)
+def _bandwidth_known(its: Fitted, fits: Sequence[Fit], size: int) -> None:
+    """Refuse a size beyond those whose times do not grow with it."""
+    for one in fits:
+        largest = float(one.curve.sizes[-1])
+        if math.log(size / largest) >= SAME_SIZE and not one.segments[-1].per_byte_s:
+            raise UsageError(
+                f"forecast: {its.family.value('collective')}: size: got {format_size(size)}, expected at most "
+                f"{format_size(round(largest))} as measured: the times up to there do not grow with the size, so they "
+                "tell nothing of the bandwidth; measure larger sizes"
+            )
 
 
 def _measured_at(its: Fit, size: int) -> _Part | None:
@@ -135,17 +179,19 @@ def _over_sizes(its: Fit, size: int) -> _Part:
     curve = its.curve
     at, times = np.array([float(size)]), np.log(curve.times)
     value = float(carried(its.segments, curve.sizes, times, at)[0])
-    launches = _launch_error(its, at)
+    launches, marks = _launch_error(its, at)
     if np.abs(np.log(curve.sizes / size)).min() < SAME_SIZE:
-        return _Part(value, launches, 0.0 if launches is not None else None)
+        return _Part(value, launches, 0.0, marks)
     octaves = math.log2(size / curve.sizes[-1])
     if octaves > 0:
-        least = float(times[-1]) - (launches or 0.0)  # a larger size takes no less
-        marks, slower = _caches(curve, octaves)
-        return _Part(value, launches, _ahead_error(its, octaves), marks, least, slower=slower)
+        # A larger size takes no less, and no more than in proportion but for a bandwidth that falls and for caches.
+        least, most, _ = _another(curve, len(curve.sizes) - 1)
+        most += math.log(2.0**octaves) + _wandering(octaves)
+        caches, slower = _caches(curve, octaves)
+        return _Part(value, launches, _ahead_error(its, octaves), (*marks, *caches), least, most, slower)
     held_out = its.carried
     if held_out is None:
-        return _Part(value, launches, None, ("too few sizes to say how far off it may be",))
+        return _Part(value, launches, None, (*marks, "too few sizes to say how far off it may be"))
     below = math.log2(curve.sizes[0] / size)
     # Between measured sizes it is worth what it was between others, not what it was at the ends.
     inner = slice(1, -1) if below < 0 else slice(None)
@@ -155,12 +201,12 @@ def _over_sizes(its: Fit, size: int) -> _Part:
         # What was held out stood so far from others; a size in a gap stands farther.
         farther = np.maximum(np.abs(np.log2(curve.sizes / size)).min() / _octaves_apart(curve.sizes), 1.0)
         off = (held_out * farther)[inner][near]
-        return _Part(value, launches, times_t * root_mean_square(off), (), *_between(its, size))
+        return _Part(value, launches, times_t * root_mean_square(off), marks, *_between(its, size))
     wide = times_t * root_mean_square(held_out[inner][near])
     # A smaller size takes no longer, and is carried no faster but for caches.
-    low, most = _ends(curve, 0)
+    low, most, _ = _another(curve, 0)
     least = low - math.log(2.0**below * min(2.0**below, _SLOWER_THAN_CACHE))
-    return _Part(value, launches, wide * (1 + below), least=least, most=most)
+    return _Part(value, launches, wide * (1 + below), marks, least, most)
 
 
 def _octaves_apart(sizes: Floats) -> Floats:
@@ -180,17 +226,7 @@ def _between(its: Fit, size: int) -> tuple[float, float]:
     ends = np.log(curve.times[[after - 1, after]])
     if ends[0] > ends[1] or any(one.from_bytes < high and one.to_bytes > low for one in its.dips):
         return -math.inf, math.inf
-    return _ends(curve, after - 1)[0], _ends(curve, after)[1]
-
-
-def _ends(curve: Curve, place: int) -> tuple[float, float]:
-    """Logarithms of the least and the most at a measured size, by its launches; what one launch took where that is all.
-
-    There what launches differ by is not in the interval.
-    """
-    if curve.launches < 2:
-        return float(np.log(curve.times[place])), float(np.log(curve.times[place]))
-    return _another(curve, place)[:2]
+    return _another(curve, after - 1)[0], _another(curve, after)[1]
 
 
 def _another(curve: Curve, place: int) -> tuple[float, float, tuple[str, ...]]:
@@ -205,12 +241,12 @@ def _another(curve: Curve, place: int) -> tuple[float, float, tuple[str, ...]]:
     low, high = max(mean - half, least), min(mean + half, most)
     if (low, high) == (mean - half, mean + half):
         return low, high, ()
-    few = "one launch" if count == 1 else f"{count} launches"
-    return (
-        low,
-        high,
-        (f"from {few}: another is taken to be within a factor of {_TWICE:g} of that, as launches of one program were",),
-    )
+    return low, high, (_few(count),)
+
+
+def _few(launches: int) -> str:
+    few = "one launch" if launches == 1 else f"{launches} launches"
+    return f"from {few}: another is taken to be within a factor of {_TWICE:g} of that, as launches of one program were"
 
 
 def _caches(curve: Curve, octaves: float) -> tuple[tuple[str, ...], float]:
@@ -223,24 +259,27 @@ def _caches(curve: Curve, octaves: float) -> tuple[tuple[str, ...], float]:
     return (f"{said}{slower:.2g} times the time",), math.log(slower)
 
 
-def _launch_error(its: Fit, at: Floats) -> float | None:
-    """Half the interval that launches make: that of their mean, and of the one launch that will be measured."""
+def _launch_error(its: Fit, at: Floats) -> tuple[float, tuple[str, ...]]:
+    """Half the interval that launches make, of their mean and of the one that will be measured, and what to say of it.
+
+    Within the sizes measured no launch is taken to take twice as long as all others, as at a measured size.
+    """
     curve = its.curve
-    if curve.launches < 2:
-        return None
-    places = np.log(at), np.log(curve.sizes)
-    values = [
-        math.log(line(segments, curve.sizes, at)[0]) + float(np.interp(*places, off)[0]) for segments, off in drawn(its)
-    ]
     near = int(np.argmin(np.abs(np.log(curve.sizes / at[0]))))
     columns = [curve.log_times[:, place] for place in _around(near, len(curve.sizes))]
     whole = [its[~np.isnan(its)] for its in columns]
     scatter = [float(np.var(its, ddof=1)) for its in whole if len(its) > 1]
     if not scatter:
-        return None
-    count = curve.launches
+        return math.log(_TWICE), (_few(1),)
+    places, count = (np.log(at), np.log(curve.sizes)), curve.launches
+    values = [
+        math.log(line(segments, curve.sizes, at)[0]) + float(np.interp(*places, off)[0]) for segments, off in drawn(its)
+    ]
     mean = float(np.var(values)) * count / (count - 1) if values else float(np.mean(scatter))
-    return student(count - 1) * math.sqrt(mean + float(np.mean(scatter)))
+    half = student(count - 1) * math.sqrt(mean + float(np.mean(scatter)))
+    most = math.log(_TWICE) + max(float(np.ptp(its)) for its in whole) / 2
+    inside = curve.sizes[0] <= at[0] <= curve.sizes[-1]
+    return (most, (_few(count),)) if inside and half > most else (half, ())
 
 
 def _around(place: int, count: int) -> range:
@@ -266,8 +305,12 @@ def _ahead_error(its: Fit, octaves: float) -> float | None:
     powers, _ = solve()(np.stack([1 / distances, np.ones(len(tried)), distances], axis=1), squares / distances)
     square = powers[0] + powers[1] * octaves + powers[2] * octaves**2
     origins = len({one.byte_share for one in tried})
-    unseen = _NORMAL * _WANDERS * math.sqrt(octaves)
-    return math.hypot(student(max(origins, 2)) * math.sqrt(square), unseen)
+    return math.hypot(student(max(origins, 2)) * math.sqrt(square), _wandering(octaves))
+
+
+def _wandering(octaves: float) -> float:
+    """Half the interval by what any bandwidth changes over so many octaves."""
+    return _NORMAL * _WANDERS * math.sqrt(octaves)
 
 
 def _over_ranks(its: Fitted, size: int, ranks: int, hosts: int, layout_beyond: bool) -> _Part:
@@ -296,17 +339,16 @@ def _over_ranks(its: Fitted, size: int, ranks: int, hosts: int, layout_beyond: b
     fewer = None if floor is None else _over_sizes(floor, size)
     if floor and fewer and all(_over_sizes(one, size).value >= fewer.value for one in with_more(its, ranks, hosts)):
         # Among more ranks it takes no less, unless some were measured that did.
-        least = fewer.value - math.hypot(fewer.model or 0.0, fewer.launches or 0.0)
+        least = fewer.low
         if value < fewer.value:
             known, law = on_hosts(floor.curve.ranks, floor.curve.hosts), format_duration(math.exp(value))
             marks = (*marks, f"by the law alone {law}: raised to what {known} take, since more take no less")
             value = fewer.value
-    if part.model is None and part.launches is not None:
+    if part.half is None:
         return _Part(value, part.launches, None, marks)
     if ranks > its.ranks[-1] and (hosts == 1 or nearest.curve.hosts > 1):
         # No law grows faster than the number of ranks or hosts, or twice that by rounding.
-        error = math.hypot(part.model or 0.0, part.launches or 0.0)
-        most = part.value + error + math.log(2 * max(ranks / its.ranks[-1], hosts / nearest.curve.hosts))
+        most = part.value + part.half + math.log(2 * max(ranks / its.ranks[-1], hosts / nearest.curve.hosts))
     half = math.hypot(part.model or 0.0, rank_error(best, float(size), distance(its, ranks, hosts)), spread)
     # The law's own error says what it misses, even where its neighbours hide it.
     own = max(best.misfit, best.error or 0.0) * (_NORMAL if layout_beyond else 1.0)

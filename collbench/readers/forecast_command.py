@@ -7,7 +7,7 @@ from pathlib import Path
 from collbench.errors import UsageError
 from collbench.output import complain, deliver
 from collbench.readers.fitted import Fitted, fitted
-from collbench.readers.forecast import Forecast, forecast
+from collbench.readers.forecast import Forecast, Refusal, forecast, nearest_refusal
 from collbench.readers.forecast_rows import gather
 from collbench.readers.forecast_text import as_csv, as_json, fits_text, forecasts_text
 from collbench.record import Record
@@ -75,18 +75,22 @@ def _answers(
     A question is refused aloud only where no family answers it that differs in nothing but where its ranks are.
     """
     answers: list[tuple[Fitted, Forecast]] = []
-    refused: list[tuple[tuple[object, ...], UsageError]] = []
+    refused: list[tuple[tuple[object, ...], Refusal]] = []
     for its in found:
-        for ranks in options.ranks or its.ranks:
-            for size in sizes:
+        for ranks in dict.fromkeys(options.ranks or its.ranks):
+            for size in dict.fromkeys(sizes):
                 try:
                     answers.append((its, forecast(its, size, ranks, options.hosts, options.extrapolate)))
                 except UsageError as error:
-                    refused.append((_question(its, size, ranks), error))
+                    refused.append((_question(its, size, ranks), Refusal(its, ranks, options.hosts, error)))
     if not answers:
-        raise refused[0][1]
+        raise nearest_refusal([one for _, one in refused])
     answered = {_question(its, one.size_bytes, one.ranks) for its, one in answers}
-    return answers, list(dict.fromkeys(f"refused: {error}" for what, error in refused if what not in answered))
+    unanswered: dict[tuple[object, ...], list[Refusal]] = {}
+    for what, one in refused:
+        if what not in answered:
+            unanswered.setdefault(what, []).append(one)
+    return answers, list(dict.fromkeys(f"refused: {nearest_refusal(each)}" for each in unanswered.values()))
 
 
 def _question(its: Fitted, size: int, ranks: int) -> tuple[object, ...]:
@@ -105,6 +109,9 @@ def _notes(found: Sequence[Fitted]) -> list[str]:
 
 def _size(text: str) -> int:
     try:
-        return parse_size(text)
+        size = parse_size(text)
     except ValueError as error:
         raise UsageError(f"forecast: --at: {error}") from error
+    if not size:
+        raise UsageError(f'forecast: --at: got {text}, expected at least 1 B; write e.g. "1 MiB"')
+    return size
