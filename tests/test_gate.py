@@ -107,6 +107,15 @@ def test_a_slowdown_below_the_floor_is_none() -> None:
     assert compare(base, new, Rules(floor_s=4e-7)).word == "slower"
 
 
+def test_an_estimate_below_the_floor_whose_upper_bound_is_above_it_is_unclear() -> None:
+    """Some launches of NEW are twenty times as slow: the middle one is not, and the interval has them."""
+    base = [row(launch, 8, 1e-6) for launch in range(8)]
+    new = [row(launch, 8, 20e-6 if launch < 3 else 1.5e-6) for launch in range(8)]
+    found = compare(base, new)
+    assert (found.word, found.exit_code) == ("unclear", 6)
+    assert decision(found, "latency").said.endswith("1.50 > 1.10 but +500 ns at 8 B <= 1 us < +19 us, its upper bound")
+
+
 def test_a_band_passes_the_floor_by_a_case_that_got_slower() -> None:
     """Not by what its ratio would be at the longest, which stayed."""
     factors = dict.fromkeys([8, 64, 512, 1024], 1.6)

@@ -326,7 +326,11 @@ def _decided(
         more, floor = durations(at.added_s, rules.floor_s)
         if at.added_s > rules.floor_s:
             return "slower", f"{shown}: {over} and {more}{where} > {floor} ({percent(middle)})"
-        return "same", f"{shown}: {over} but {more}{where} <= {floor}"
+        most = at.base_s * (high - 1)
+        if most <= rules.floor_s:
+            return "same", f"{shown}: {over} but {more}{where} <= {floor}"
+        upper = durations(most, rules.floor_s)[0]
+        return "unclear", f"{shown}: {over} but {more}{where} <= {floor} < {upper}, its upper bound"
     if high < inverse and -at.added_s > rules.floor_s:
         under, (less, floor) = inequality(high, "<", inverse), durations(at.added_s, -rules.floor_s)
         return "faster", f"{shown}: {under} and {less}{where} < {floor} ({percent(middle)})"
