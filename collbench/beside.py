@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # what only devices need is imported where there are some
     from collbench.neighbour import Neighbour
 
 ALONE = "alone"
+NO_SLOWDOWN = "no_slowdown"
+"""The note of a row beside a neighbour that there is nothing to hold against."""
 _KIND_OF_LINK = "peer_copy"
 """The kernel whose rate limits what NCCL can do within a host."""
 
@@ -169,23 +171,22 @@ def _memory_limit(uuid: str) -> "Limit | None":
 class Reached:
     """What earlier rows of this launch reached, on rank 0: what later ones are held against."""
 
-    alone_s: dict[tuple[str, str], float] = field(default_factory=dict)
+    alone: dict[tuple[str, str], tuple[str, float | None]] = field(default_factory=dict)
+    """Status and seconds of the cases without a neighbour, by case and group."""
     link: float | None = None
 
     def take(self, rows: Iterable[Record]) -> None:
         """Take what rows say that were there before this process: the launch goes on where it was broken off."""
         for row in rows:
-            if row.status == "ok":
-                self._keep((row.case_id, row.group or ""), row, row.time_p50_s, row.busbw_GBps)
+            self._keep((row.case_id, row.group or ""), row, row.status, row.time_p50_s, row.busbw_GBps)
 
-    def columns(self, case: Case, group: str, values: dict[str, Any]) -> dict[str, Any]:
+    def columns(self, case: Case, group: str, status: str, values: dict[str, Any]) -> dict[str, Any]:
         """Columns of a row that follow from earlier rows, or from its own limit."""
-        found: dict[str, Any] = {}
         seconds, busbw = values.get("time_p50_s"), values.get("busbw_GBps")
-        self._keep((case.case_id, group), case, seconds, busbw)
-        alone_s = self.alone_s.get((replace(case, neighbour=ALONE).case_id, group))
-        if case.neighbour != ALONE and seconds and alone_s:
-            found["slowdown"] = seconds / alone_s
+        self._keep((case.case_id, group), case, status, seconds, busbw)
+        if status != "ok":
+            return {}
+        found = self._slowdown(case, group, values) if case.neighbour != ALONE and seconds else {}
         limit = values.get("limit_GBps")
         if self.link and case.backend in ("nccl", "peer") and limit is not None:
             limit = self.link
@@ -194,8 +195,23 @@ class Reached:
             found["limit_fraction"] = busbw / limit
         return found
 
-    def _keep(self, key: tuple[str, str], of: Case | Record, seconds: float | None, busbw: float | None) -> None:
-        if of.neighbour == ALONE and seconds:
-            self.alone_s[key] = seconds
+    def _slowdown(self, case: Case, group: str, values: dict[str, Any]) -> dict[str, Any]:
+        """What a neighbour costs, or why that cannot be said."""
+        alone = replace(case, neighbour=ALONE).case_id
+        status, seconds = self.alone.get((alone, group), ("not in this launch", None))
+        if status == "ok" and seconds:
+            return {"slowdown": values["time_p50_s"] / seconds}
+        return {
+            "notes": " ".join(filter(None, (values.get("notes"), NO_SLOWDOWN))),
+            "reason": "; ".join(filter(None, (values.get("reason"), f"no slowdown: {alone}, this alone, is {status}"))),
+        }
+
+    def _keep(
+        self, key: tuple[str, str], of: Case | Record, status: str, seconds: float | None, busbw: float | None
+    ) -> None:
+        if of.neighbour == ALONE:
+            self.alone[key] = status, seconds
+        if status != "ok":
+            return
         if of.collective == _KIND_OF_LINK and busbw:
             self.link = max(self.link or 0.0, busbw)
