@@ -127,17 +127,20 @@ def _limit(collective: Collective, group: World, backend: Backend, known: Mappin
         return device_limits.pcie_limit(uuids[0])
     if collective.is_kernel and collective.name != _KIND_OF_LINK:
         return _memory_limit(uuids[0])
-    if group.size == 1 or len(set(group.hosts)) > 1:
+    if isinstance(collective, PeerCopy) and group.size == 1:
+        from collbench.backends.cuda import device_uuid, visible_devices
+
+        uuids = [device_uuid(index) for index in range(visible_devices())]
+    if len(uuids) == 1 or len(set(group.hosts)) > 1:
         return None
     if backend.name == "staged":  # all of it goes to the host and back
         return _least([device_limits.pcie_limit(uuid) for uuid in uuids])
     # Which way a CUDA-aware MPI goes nobody tells; ranks that share a device have no link between them.
-    if backend.name == "mpi_cuda" or len(set(uuids)) < group.size or _multicast(collective, known):
+    if backend.name == "mpi_cuda" or len(set(uuids)) < len(uuids) or _multicast(collective, known):
         return None
     ends = list(pairwise(uuids))
     if isinstance(collective, PeerCopy):
-        targets = ((rank, collective.target(rank, group.size)) for rank in range(group.size))
-        ends = [(uuids[rank], uuids[target]) for rank, target in targets if target is not None]
+        ends = [(uuids[one], uuids[target]) for one, target in collective.pairs(len(uuids))]
     return _least([device_limits.nvlink_limit(*pair) or device_limits.pcie_limit(pair[0]) for pair in ends])
 
 

@@ -143,6 +143,17 @@ def test_a_limit_is_of_the_links_that_are_used(monkeypatch: pytest.MonkeyPatch) 
     assert limit("peer_copy", "device", pattern="engine all", size=3) == (450, "NVLinks")
 
 
+def test_a_copy_of_one_rank_is_held_against_the_links_of_its_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collbench.backends.cuda.visible_devices", lambda: 4)
+    monkeypatch.setattr("collbench.backends.cuda.device_uuid", lambda index: "abcd"[index])
+    limit = partial(limit_of, monkeypatch, "peer_copy", "device", size=1)
+    assert limit(pattern="engine one_way") == (100, "NVLinks")
+    assert limit(pattern="kernel all") == (100, "NVLinks")
+    monkeypatch.setattr("collbench.backends.cuda.visible_devices", lambda: 3)
+    assert limit(pattern="engine one_way") == (450, "NVLinks")
+    assert limit_of(monkeypatch, "all_reduce", "nccl", size=1) == (None, None)
+
+
 def test_a_copy_of_all_is_held_against_the_slowest_of_their_links(monkeypatch: pytest.MonkeyPatch) -> None:
     # The first writes to the last over a fast link, and the third to the fourth over a slow one.
     limit = partial(limit_of, monkeypatch, "peer_copy", "device", uuids="bacd")
