@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # what only devices need is imported where there are some
     from collbench.neighbour import Neighbour
 
 ALONE = "alone"
+NO_SLOWDOWN = "no_slowdown"
+"""The note of a row beside a neighbour that there is nothing to hold against."""
 _KIND_OF_LINK = "peer_copy"
 """The kernel whose rate limits what NCCL can do within a host."""
 
@@ -125,17 +127,20 @@ def _limit(collective: Collective, group: World, backend: Backend, known: Mappin
         return device_limits.pcie_limit(uuids[0])
     if collective.is_kernel and collective.name != _KIND_OF_LINK:
         return _memory_limit(uuids[0])
-    if group.size == 1 or len(set(group.hosts)) > 1:
+    if isinstance(collective, PeerCopy) and group.size == 1:
+        from collbench.backends.cuda import device_uuid, visible_devices
+
+        uuids = [device_uuid(index) for index in range(visible_devices())]
+    if len(uuids) == 1 or len(set(group.hosts)) > 1:
         return None
     if backend.name == "staged":  # all of it goes to the host and back
         return _least([device_limits.pcie_limit(uuid) for uuid in uuids])
     # Which way a CUDA-aware MPI goes nobody tells; ranks that share a device have no link between them.
-    if backend.name == "mpi_cuda" or len(set(uuids)) < group.size or _multicast(collective, known):
+    if backend.name == "mpi_cuda" or len(set(uuids)) < len(uuids) or _multicast(collective, known):
         return None
     ends = list(pairwise(uuids))
     if isinstance(collective, PeerCopy):
-        targets = ((rank, collective.target(rank, group.size)) for rank in range(group.size))
-        ends = [(uuids[rank], uuids[target]) for rank, target in targets if target is not None]
+        ends = [(uuids[one], uuids[target]) for one, target in collective.pairs(len(uuids))]
     return _least([device_limits.nvlink_limit(*pair) or device_limits.pcie_limit(pair[0]) for pair in ends])
 
 
@@ -169,23 +174,22 @@ def _memory_limit(uuid: str) -> "Limit | None":
 class Reached:
     """What earlier rows of this launch reached, on rank 0: what later ones are held against."""
 
-    alone_s: dict[tuple[str, str], float] = field(default_factory=dict)
+    alone: dict[tuple[str, str], tuple[str, float | None]] = field(default_factory=dict)
+    """Status and seconds of the cases without a neighbour, by case and group."""
     link: float | None = None
 
     def take(self, rows: Iterable[Record]) -> None:
         """Take what rows say that were there before this process: the launch goes on where it was broken off."""
         for row in rows:
-            if row.status == "ok":
-                self._keep((row.case_id, row.group or ""), row, row.time_p50_s, row.busbw_GBps)
+            self._keep((row.case_id, row.group or ""), row, row.status, row.time_p50_s, row.busbw_GBps)
 
-    def columns(self, case: Case, group: str, values: dict[str, Any]) -> dict[str, Any]:
+    def columns(self, case: Case, group: str, status: str, values: dict[str, Any]) -> dict[str, Any]:
         """Columns of a row that follow from earlier rows, or from its own limit."""
-        found: dict[str, Any] = {}
         seconds, busbw = values.get("time_p50_s"), values.get("busbw_GBps")
-        self._keep((case.case_id, group), case, seconds, busbw)
-        alone_s = self.alone_s.get((replace(case, neighbour=ALONE).case_id, group))
-        if case.neighbour != ALONE and seconds and alone_s:
-            found["slowdown"] = seconds / alone_s
+        self._keep((case.case_id, group), case, status, seconds, busbw)
+        if status != "ok":
+            return {}
+        found = self._slowdown(case, group, values) if case.neighbour != ALONE and seconds else {}
         limit = values.get("limit_GBps")
         if self.link and case.backend in ("nccl", "peer") and limit is not None:
             limit = self.link
@@ -194,8 +198,23 @@ class Reached:
             found["limit_fraction"] = busbw / limit
         return found
 
-    def _keep(self, key: tuple[str, str], of: Case | Record, seconds: float | None, busbw: float | None) -> None:
-        if of.neighbour == ALONE and seconds:
-            self.alone_s[key] = seconds
+    def _slowdown(self, case: Case, group: str, values: dict[str, Any]) -> dict[str, Any]:
+        """What a neighbour costs, or why that cannot be said."""
+        alone = replace(case, neighbour=ALONE).case_id
+        status, seconds = self.alone.get((alone, group), ("not in this launch", None))
+        if status == "ok" and seconds:
+            return {"slowdown": values["time_p50_s"] / seconds}
+        return {
+            "notes": " ".join(filter(None, (values.get("notes"), NO_SLOWDOWN))),
+            "reason": "; ".join(filter(None, (values.get("reason"), f"no slowdown: {alone}, this alone, is {status}"))),
+        }
+
+    def _keep(
+        self, key: tuple[str, str], of: Case | Record, status: str, seconds: float | None, busbw: float | None
+    ) -> None:
+        if of.neighbour == ALONE:
+            self.alone[key] = status, seconds
+        if status != "ok":
+            return
         if of.collective == _KIND_OF_LINK and busbw:
             self.link = max(self.link or 0.0, busbw)

@@ -87,6 +87,7 @@ def figures(
     factor = collective.bus_factor(point.group.size, shape.count)
     return {
         "notes": " ".join(notes) or None,
+        "peer_device": bound.peer_device or None,
         "warmup_iterations": sampled.warmup_iterations,
         "iterations": summary.count * sampled.batch,
         "batch": sampled.batch,

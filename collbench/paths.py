@@ -111,16 +111,16 @@ def _concerns(point: Point) -> bool:
 
 
 def _local(point: Point) -> bool:
-    """Whether nothing goes from rank to rank: a kernel that one rank can run."""
+    """Whether counters see nothing of it: a kernel that one rank can run."""
     return point.collective.is_kernel and point.collective.least_ranks == 1
 
 
 def unseen(point: Point) -> dict[str, Any]:
     """What is known of a path that the counters do not see: where there is none, and what has only one to go."""
+    if point.case.collective == "peer_copy" or (point.group.size > 1 and point.backend.name == "peer"):
+        return {"transport": "p2p", "transport_source": "backend"}
     if _local(point):
         return {"local": True}
-    if point.group.size > 1 and (point.backend.name == "peer" or point.case.collective == "peer_copy"):
-        return {"transport": "p2p", "transport_source": "backend"}
     if point.backend.name == "nccl":
         from collbench import nccl_log  # two dozen patterns, of use to NCCL alone
 

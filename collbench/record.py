@@ -177,6 +177,9 @@ class Record:
     members: str | None = column(
         "", "hosts of the group's ranks, in rank order, with semicolons between; one name where all are on it"
     )
+    peer_device: str | None = column(
+        "", "in a peer_copy of one rank: which visible device wrote to which, by number, and the latter's model"
+    )
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:

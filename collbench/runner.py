@@ -192,7 +192,7 @@ class Runner:
             found = [outcomes[group.ranks[0] if len(outcomes) > 1 and group.ranks else 0] for group in groups]
             rows = []
             for base, group, (status, values, _) in zip(bases, groups, found, strict=True):
-                more = self._reached.columns(case, group.name, values) if status == "ok" else {}
+                more = self._reached.columns(case, group.name, status, values)
                 rows.append(Record(**(base | values | more | {"status": status})))
             statuses.extend(verdict(row) for row in rows)
             self.record(rows)

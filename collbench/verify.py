@@ -70,21 +70,21 @@ class Check:
                 recv.start + piece.offset,
                 piece.length,
                 self._words(piece),
-                piece.index,
+                buffers.index + piece.index,
                 inverted=not piece.untouched,
             )
         send = buffers.send
         for piece in self._inputs(send):
-            send.memory.fill(send.start + piece.offset, piece.length, self._words(piece), piece.index)
+            index = buffers.index + piece.index
+            send.memory.fill(send.start + piece.offset, piece.length, self._words(piece), index)
 
     def damage(self, buffers: Buffers) -> Damage | None:
         """Compare all that the call must have written or left alone."""
-        found = [self._compare(buffers.recv, piece) for piece in self.layout.expected]
+        found = [self._compare(buffers.recv, piece, buffers.index) for piece in self.layout.expected]
         if not buffers.in_place or self.layout.send_stays:
             for piece in self._inputs(buffers.send):
-                found.append(
-                    self._at(buffers.send, piece.offset, piece.length, self._words(piece), piece.index, "sent")
-                )
+                index = buffers.index + piece.index
+                found.append(self._at(buffers.send, piece.offset, piece.length, self._words(piece), index, "sent"))
         for name, memory in zip(("received", "sent"), reversed(buffers.memories), strict=False):
             whole = Region(memory, 0, memory.length)
             untouched = self.untouched
@@ -100,9 +100,10 @@ class Check:
         """What the send region holds."""
         return self.layout.inputs or (Piece(0, send.length, self.rank, self.rank),)
 
-    def _compare(self, recv: Region, piece: Piece) -> Damage | None:
+    def _compare(self, recv: Region, piece: Piece, start: int) -> Damage | None:
         tolerance = 0 if piece.untouched else self.pattern.tolerance
-        return self._at(recv, piece.offset, piece.length, self._words(piece), piece.index, "received", tolerance)
+        index = start + piece.index
+        return self._at(recv, piece.offset, piece.length, self._words(piece), index, "received", tolerance)
 
     def _words(self, piece: Piece) -> Words:
         return self.untouched if piece.untouched else self.pattern.words(piece.first, piece.last)

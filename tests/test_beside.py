@@ -30,29 +30,45 @@ def row(seconds: float, busbw: float | None = None, limit: float | None = None) 
 def test_a_slowdown_is_over_the_same_case_alone() -> None:
     reached = Reached()
     busy = replace(CASE, neighbour="compute")
-    assert "slowdown" not in reached.columns(busy, "world", row(9.0))
-    assert "slowdown" not in reached.columns(CASE, "world", row(2.0))
-    assert reached.columns(busy, "world", row(5.0))["slowdown"] == 2.5
-    assert "slowdown" not in reached.columns(busy, "0-1", row(5.0))
-    assert "slowdown" not in reached.columns(replace(busy, requested_bytes=16), "world", row(5.0))
+    assert "slowdown" not in reached.columns(busy, "world", "ok", row(9.0))
+    assert "slowdown" not in reached.columns(CASE, "world", "ok", row(2.0))
+    assert reached.columns(busy, "world", "ok", row(5.0))["slowdown"] == 2.5
+    assert "slowdown" not in reached.columns(busy, "0-1", "ok", row(5.0))
+    assert "slowdown" not in reached.columns(replace(busy, requested_bytes=16), "world", "ok", row(5.0))
+
+
+@pytest.mark.parametrize("status", ["failed", "skipped", "wrong", "timeout", "not in this launch"])
+def test_a_row_says_why_it_has_no_slowdown(status: str) -> None:
+    busy, values = replace(CASE, neighbour="compute"), {**row(5.0), "notes": "noisy", "reason": "transport: got shm"}
+    reached, resumed = Reached(), Reached()
+    if status != "not in this launch":
+        assert reached.columns(CASE, "world", status, row(2.0) if status == "wrong" else {}) == {}
+        resumed.take([recorded(CASE, status)])
+    said = f"no slowdown: {CASE.case_id}, this alone, is {status}"
+    for one in reached, resumed:
+        found = one.columns(busy, "world", "ok", values)
+        assert found == {"notes": "noisy no_slowdown", "reason": f"transport: got shm; {said}"}
+        assert one.columns(busy, "world", "ok", row(5.0)) == {"notes": "no_slowdown", "reason": said}
+        assert one.columns(busy, "world", "failed", {"reason": "it ended"}) == {}
+    assert Reached().columns(CASE, "world", "ok", row(5.0)) == {}
 
 
 def test_rows_are_held_against_theory_until_a_copy_was_measured() -> None:
     reached = Reached()
-    assert reached.columns(CASE, "world", row(1.0, 20.0, 50.0)) == {"limit_fraction": 0.4}
-    reached.columns(COPY, "world", row(1.0, 30.0, 50.0))
-    reached.columns(COPY, "world", row(1.0, 40.0, 50.0))
-    reached.columns(COPY, "world", row(1.0, 35.0, 50.0))
-    found = reached.columns(CASE, "world", row(1.0, 20.0, 50.0))
+    assert reached.columns(CASE, "world", "ok", row(1.0, 20.0, 50.0)) == {"limit_fraction": 0.4}
+    reached.columns(COPY, "world", "ok", row(1.0, 30.0, 50.0))
+    reached.columns(COPY, "world", "ok", row(1.0, 40.0, 50.0))
+    reached.columns(COPY, "world", "ok", row(1.0, 35.0, 50.0))
+    found = reached.columns(CASE, "world", "ok", row(1.0, 20.0, 50.0))
     assert found == {
         "limit_GBps": 40.0,
         "limit_source": "the fastest peer_copy of this launch",
         "limit_fraction": 0.5,
     }
     staged = replace(CASE, backend="staged")
-    assert reached.columns(staged, "world", row(1.0, 20.0, 50.0)) == {"limit_fraction": 0.4}
+    assert reached.columns(staged, "world", "ok", row(1.0, 20.0, 50.0)) == {"limit_fraction": 0.4}
     # Where there is no limit (several hosts, no bus bandwidth) the copy within one host is none either.
-    assert reached.columns(CASE, "world", row(1.0, 20.0)) == {}
+    assert reached.columns(CASE, "world", "ok", row(1.0, 20.0)) == {}
 
 
 def recorded(case: Case, status: str = "ok", **values: Any) -> Record:
@@ -68,9 +84,9 @@ def test_what_was_there_before_this_process_counts() -> None:
         recorded(CASE, time_p50_s=2.0), recorded(COPY, time_p50_s=1.0, busbw_GBps=40.0), recorded(larger, "failed"),
         recorded(busy, time_p50_s=9.0),
     ])  # fmt: skip
-    found = reached.columns(busy, "world", row(5.0, 20.0, 50.0))
+    found = reached.columns(busy, "world", "ok", row(5.0, 20.0, 50.0))
     assert (found["slowdown"], found["limit_GBps"], found["limit_fraction"]) == (2.5, 40.0, 0.5)
-    assert "slowdown" not in reached.columns(replace(larger, neighbour="copy"), "world", row(5.0))
+    assert "slowdown" not in reached.columns(replace(larger, neighbour="copy"), "world", "ok", row(5.0))
 
 
 def test_a_row_has_the_worst_device() -> None:
@@ -125,6 +141,17 @@ def test_a_limit_is_of_the_links_that_are_used(monkeypatch: pytest.MonkeyPatch) 
     assert limit("peer_copy", "device", pattern="engine one_way", size=3) == (450, "NVLinks")
     assert limit("peer_copy", "device", pattern="engine one_way") == (100, "NVLinks")
     assert limit("peer_copy", "device", pattern="engine all", size=3) == (450, "NVLinks")
+
+
+def test_a_copy_of_one_rank_is_held_against_the_links_of_its_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collbench.backends.cuda.visible_devices", lambda: 4)
+    monkeypatch.setattr("collbench.backends.cuda.device_uuid", lambda index: "abcd"[index])
+    limit = partial(limit_of, monkeypatch, "peer_copy", "device", size=1)
+    assert limit(pattern="engine one_way") == (100, "NVLinks")
+    assert limit(pattern="kernel all") == (100, "NVLinks")
+    monkeypatch.setattr("collbench.backends.cuda.visible_devices", lambda: 3)
+    assert limit(pattern="engine one_way") == (450, "NVLinks")
+    assert limit_of(monkeypatch, "all_reduce", "nccl", size=1) == (None, None)
 
 
 def test_a_copy_of_all_is_held_against_the_slowest_of_their_links(monkeypatch: pytest.MonkeyPatch) -> None:

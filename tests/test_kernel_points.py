@@ -5,6 +5,7 @@ import pytest
 from collbench.backends import backend_named
 from collbench.backends.loopback import Loopback
 from collbench.collectives import TABLE, Piece, collective_of, entry_named, kernel_names, names
+from collbench.collectives.peer_copy import PeerCopy
 from collbench.errors import Agreed, CannotRun, CollbenchError
 from collbench.plan import expand
 from collbench.scenario import Scenario, Sweep, known
@@ -35,6 +36,8 @@ def test_the_first_way_is_the_default_and_others_must_be_known(name: str) -> Non
 @pytest.mark.parametrize(
     ("way", "ranks", "writes"),
     [
+        ("engine one_way", 1, {0: 0}),
+        ("kernel all", 1, {0: 0}),
         ("engine one_way", 2, {0: 1}),
         ("engine both_ways", 2, {0: 1, 1: 0}),
         ("kernel all", 2, {0: 1, 1: 0}),
@@ -45,6 +48,8 @@ def test_the_first_way_is_the_default_and_others_must_be_known(name: str) -> Non
 )
 def test_who_writes_to_whom(way: str, ranks: int, writes: dict[int, int]) -> None:
     collective = collective_of("peer_copy", way, ranks)
+    assert isinstance(collective, PeerCopy)
+    assert collective.pairs(ranks) == [*writes.items()]
     for rank in range(ranks):
         layout = collective.layout(10, ranks, rank)
         sources = [source for source, target in writes.items() if target == rank]

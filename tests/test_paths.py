@@ -86,6 +86,7 @@ def test_groups_at_once_share_their_hosts_links() -> None:
         ("device", "host_copy", 1, {"local": True}),
         ("device", "reduce_local", 2, {"local": True}),
         ("device", "peer_copy", 2, {"transport": "p2p", "transport_source": "backend"}),
+        ("device", "peer_copy", 1, {"transport": "p2p", "transport_source": "backend"}),
         ("peer", "all_reduce", 2, {"transport": "p2p", "transport_source": "backend"}),
         ("peer", "all_reduce", 1, {}),
         ("mpi_cuda", "all_reduce", 2, {}),

@@ -32,7 +32,7 @@ arrival_skew_s slowest_rank slowest_rank_share wrong first_wrong
 pages pattern seed first_got first_expected
 neighbour slowdown channels host_p50_s stream_sync_p50_s sm_clock_MHz temperature_C power_W throttle
 transport_source crossing_bytes rdma_bytes tcp_bytes retransmissions out_of_sequence ecn_marked cnps pauses
-drops wait_share last_rank last_rank_share last_rank_delay_s late_starts clock_error_s members
+drops wait_share last_rank last_rank_share last_rank_delay_s late_starts clock_error_s members peer_device
 """
 PUBLIC = _PUBLIC.split()
 

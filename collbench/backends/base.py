@@ -101,6 +101,7 @@ class BoundCall:
     most_samples: int = 1 << 16
     library_call: str = ""
     algorithm: str = ""
+    peer_device: str = ""
     failure: str = ""
     """What a status that is not 0 means, in words."""
     notes: tuple[str, ...] = ()

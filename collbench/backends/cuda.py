@@ -10,6 +10,7 @@ from typing import Any
 from collbench.backends.memory import GUARD_BYTES, HostMemory, Memory, Words, Wrong
 from collbench.dtypes import Dtype
 from collbench.errors import LibraryFailed
+from collbench.units import about
 from collbench.world import World
 
 _HEADROOM_BYTES, _HEADROOM_SHARE = 1 << 30, 1 / 8
@@ -128,6 +129,18 @@ def free_bytes() -> int:
     cupy.get_default_memory_pool().free_all_blocks()
     free, total = map(int, cupy.cuda.runtime.memGetInfo())
     return max(0, free - min(_HEADROOM_BYTES, int(total * _HEADROOM_SHARE)))
+
+
+def room_problem(need_bytes: int, index: int) -> str | None:
+    """One sentence that says why a device has no room for so many bytes of buffers; None if it has."""
+    import cupy
+
+    with cupy.cuda.Device(index):
+        free = free_bytes()
+    if need_bytes <= free:
+        return None
+    found = f"{about(free)} of {device_name(index)} is free for them"
+    return f"device memory: the buffers need {about(need_bytes)}, and {found}"
 
 
 @cache

@@ -140,6 +140,8 @@ class Buffers:
 
     send: Region
     recv: Region
+    index: int = 0
+    """Where in the rank's data what it sends begins: a rank with several sets can send something else from each."""
 
     @property
     def in_place(self) -> bool:

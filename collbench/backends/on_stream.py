@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.backends.base import NO_STATUS, Backend, BoundCall, Call, CallList, Steps, call_list
-from collbench.backends.cuda import DeviceMemory, Driver, OnDevice, device_index, free_bytes
+from collbench.backends.cuda import DeviceMemory, Driver, OnDevice, device_index, room_problem
 from collbench.backends.events import Events, measure_clock, worst_clock
 from collbench.backends.meeting import meeting_calls, meeting_step
 from collbench.backends.memory import GUARD_BYTES, Buffers, Memory, buffers_of
@@ -24,7 +24,6 @@ from collbench.collectives import Layout
 from collbench.dtypes import DTYPES, Dtype
 from collbench.errors import LibraryFailed
 from collbench.plan import Case
-from collbench.units import about
 from collbench.world import World
 
 T = TypeVar("T")
@@ -61,6 +60,7 @@ class Made:
     operations: list[Operation]
     library_call: str
     algorithm: str = ""
+    peer_device: str = ""
     verdict: Call | None = None
     """A call that says after each sample whether the device went wrong: not 0 where it did."""
     failure: str = ""
@@ -148,11 +148,7 @@ class OnStream(OnDevice, Backend):
         return case.buffers * sum(shareable(length * itemsize + 2 * GUARD_BYTES) for length in lengths)
 
     def lacks(self, case: Case, layout: Layout) -> str | None:
-        need = self.device_bytes(case, layout) * max(1, self.group.ranks_per_device)
-        free = free_bytes()
-        if need <= free:
-            return None
-        return f"device memory: the buffers need {about(need)}, and {about(free)} of {self.device} is free for them"
+        return room_problem(self.device_bytes(case, layout) * max(1, self.group.ranks_per_device), self._device)
 
     def refuse_mode(self, case: Case) -> str | None:
         """Why the case's mode, call or meeting is not available on a stream."""
@@ -211,7 +207,11 @@ class OnStream(OnDevice, Backend):
     ) -> tuple[Made, BoundCall]:
         made = self.make(case, count, layout, buffers, shared)
         bound = BoundCall(
-            buffers=buffers, library_call=made.library_call, algorithm=made.algorithm, failure=made.failure
+            buffers=buffers,
+            library_call=made.library_call,
+            algorithm=made.algorithm,
+            peer_device=made.peer_device,
+            failure=made.failure,
         )
         if case.mode != "graph":
             self._bind_queued(bound, case, made, made.operations)
@@ -232,11 +232,11 @@ class OnStream(OnDevice, Backend):
         kind = ShareableMemory if self.exchanges(case) else DeviceMemory
         return kind(dtype, length, self._verifying)
 
-    def _launched(self, kernel: Any, blocks: int, arguments: Sequence[Any]) -> Operation:
-        """One launch of a kernel of our own (kernels/launch_cuda.py)."""
-        words, keep = kernel.words(blocks, arguments, self._stream.ptr)
+    def _launched(self, kernel: Any, blocks: int, arguments: Sequence[Any], stream: Any = None) -> Operation:
+        """One launch of a kernel of our own (kernels/launch_cuda.py); the stream's device must be current."""
+        words, keep = kernel.words(blocks, arguments, (queue := stream or self._stream).ptr)
         launch = Call(self._driver.address("cuLaunchKernel"), words)
-        return Operation([launch], [lambda: kernel.launch(blocks, arguments, self._stream)], keep=(keep,))
+        return Operation([launch], [lambda: kernel.launch(blocks, arguments, queue)], keep=(keep,))
 
     def _bind_graphs(self, bound: BoundCall, case: Case, made: Made) -> list[Operation]:
         """Capture the operations that one launch makes, and for verification each set's own; all that was captured."""

@@ -11,15 +11,14 @@ from collbench.backends.cuda import (
     PinnedMemory,
     device_index,
     driver_problem,
-    free_bytes,
     owners,
+    room_problem,
 )
 from collbench.backends.memory import Buffers, Region, buffers_of
 from collbench.backends.mpi import Mpi, Staging
 from collbench.collectives import Layout, entry_named
 from collbench.dtypes import DTYPES
 from collbench.plan import Case
-from collbench.units import about
 from collbench.world import World
 
 _TO_HOST, _TO_DEVICE = 2, 1  # cudaMemcpyDeviceToHost, cudaMemcpyHostToDevice
@@ -74,10 +73,7 @@ class MpiOnDevice(OnDevice, Mpi):
         return 0
 
     def lacks(self, case: Case, layout: Layout) -> str | None:
-        need, free = Mpi.memory_bytes(self, case, layout) * self._sharers, free_bytes()
-        if need <= free:
-            return None
-        return f"device memory: the buffers need {about(need)}, and {about(free)} of {self.device} is free for them"
+        return room_problem(Mpi.memory_bytes(self, case, layout) * self._sharers, self._device)
 
     def _allocate(self, case: Case, layout: Layout) -> Buffers:
         return buffers_of(

@@ -42,11 +42,12 @@ def outcome(world: World, backend: Backend, axes: dict[str, Any]) -> dict[str, A
 
     `set`: attributes of the backend from here on. `shorten`: on that rank the last element is left out. `repeat`: so
     many calls in a row whose results feed the next one. `absent`: that rank does not call. `late`: that rank calls
-    later than the others.
+    later than the others. `swap`: the rank's first two copies have each other's source.
     """
     for name, value in axes.pop("set", {}).items():
         setattr(type(backend), name, value)
-    count, special = axes.pop("count"), {name: axes.pop(name, None) for name in ("shorten", "repeat", "absent", "late")}
+    names = ("shorten", "swap", "repeat", "absent", "late")
+    count, special = axes.pop("count"), {name: axes.pop(name, None) for name in names}
     case = replace(DEFAULT, **axes)
     refused = backend.refuse(case)
     if refused is not None:
@@ -73,6 +74,8 @@ def outcome(world: World, backend: Backend, axes: dict[str, Any]) -> dict[str, A
         world.all_gather(None)
         if special["shorten"] == world.rank:
             shorten(world, bound)
+        if special["swap"] == world.rank:
+            swap(bound)
         if special["late"] == world.rank:
             delay(bound)
         sampled = sample(bound, world, QUICK, mode=case.mode, step_s=1e-8, timed_ranks=collective.timed_ranks)
@@ -108,6 +111,14 @@ def shorten(world: World, bound: BoundCall) -> None:
             counted.add(ctypes.c_uint64.from_address(int(call[_PARAMETERS]) + 8 * parameter).value + offset)
     for place in counted:
         ctypes.c_uint64.from_address(place).value -= 1
+
+
+def swap(bound: BoundCall) -> None:
+    """Let the first two of the driver's copies in each rotation have each other's source."""
+    copy = ctypes.cast(ctypes.CDLL("libcuda.so.1").cuMemcpyAsync, ctypes.c_void_p).value
+    for rotation in bound.run:
+        first, second = [call for call in rotation if call[0] == copy][:2]
+        first[3], second[3] = int(second[3]), int(first[3])
 
 
 def times_of(sampled: Sampled) -> dict[str, float]:

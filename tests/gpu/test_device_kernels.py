@@ -17,6 +17,7 @@ from collbench.kernels import pattern as host
 from collbench.pattern import Pattern
 from collbench.plan import expand
 from collbench.record import Record
+from collbench.results import read
 from collbench.runner import Place, Runner
 from collbench.scenario import Measure, Scenario, Sweep
 from collbench.watchdog import Watchdog
@@ -188,6 +189,105 @@ def test_peer_copies_arrive_and_a_lost_tail_is_seen(tmp_path: Path) -> None:
         assert seen == [" received[1012]" if rank == reader else None for rank in range(ranks)], case
 
 
+def test_one_rank_copies_between_the_devices_that_it_sees(tmp_path: Path) -> None:
+    needs(2)
+    ways = WAYS["peer_copy"]
+    common: dict[str, Any] = {"collective": "peer_copy", "count": 1013, "dtype": "int8", "buffers": 2}
+    whole = [
+        {**common, "pattern": way, "mode": mode, "caller": caller}
+        for way, (mode, caller) in itertools.product(ways, MODES)
+    ]
+    short = [{**common, "pattern": way, "shorten": 0} for way in ways]
+    swapped = [{**common, "pattern": f"engine {between}", "swap": 0} for between in ("both_ways", "all")]
+    found = measured(1, [*whole, *short, *swapped], tmp_path, {"EMUGPU_JITTER_US": "200"})
+    for case, (one,) in zip(whole, found, strict=False):
+        assert (one["failed"], one["damage"], one["algorithm"]) == (None, None, case["pattern"].split()[0]), case
+        assert one["notes"] == [] or not launching.emulated()
+    for case, (one,) in zip(short, found[len(whole) :], strict=False):
+        assert ": received[1012]" in str(one["damage"]), case
+    for case, (one,) in zip(swapped, found[len(whole) + len(short) :], strict=True):
+        assert ": received[0]" in str(one["damage"]), case
+
+
+ONE_PROCESS = """
+schema = 1
+[measure]
+time_budget = "10 ms"
+least_time = "1 ms"
+warmup_time = "5 ms"
+[[sweep]]
+kind = "kernel"
+kernels = ["peer_copy", "copy"]
+sizes = ["4 KiB"]
+"""
+
+
+def launched(tmp_path: Path, ranks: int = 1, topologies: str = "", env: dict[str, str] | None = None) -> list[Record]:
+    scenario, run = tmp_path / "s.toml", tmp_path / "run"
+    scenario.write_text(ONE_PROCESS + topologies)
+    launching.collbench(["launch", scenario, "-n", str(ranks), "-o", run], env=env).expect(0)
+    return [row for row in read(run) if row.collective == "peer_copy"]
+
+
+def test_rows_of_one_rank_say_which_devices_they_joined(tmp_path: Path) -> None:
+    needs(3)
+    rows = launched(tmp_path)
+    last = launching.cuda_devices() - 1
+    joined = {
+        "one_way": [(0, last)],
+        "both_ways": [(0, last), (last, 0)],
+        "all": [(one, (one + 1) % (last + 1)) for one in range(last + 1)],
+    }
+    assert [row.pattern for row in rows] == list(WAYS["peer_copy"])
+    for row in rows:
+        by, between = str(row.pattern).split()
+        assert (row.status, row.wrong, row.ranks, row.algorithm, row.transport) == ("ok", 0, 1, by, "p2p"), row
+        named = [f"{one} -> {other} ({row.device})" for one, other in joined[between]]
+        assert row.peer_device == "; ".join(named)
+        assert row.busbw_GBps == row.algbw_GBps
+        assert row.limit_source or not launching.emulated()
+
+
+def test_why_one_rank_cannot_copy_between_devices(tmp_path: Path) -> None:
+    needs(2)
+    (tmp_path / "one").mkdir()
+    (row, *_) = launched(tmp_path / "one", env=launching.one_device())
+    assert (row.status, str(row.reason).partition(" (")[0]) == (
+        "skipped", "peer_copy of one rank is between the devices that it sees, and it sees one",
+    )  # fmt: skip
+    (tmp_path / "part").mkdir()
+    (row, *_) = launched(tmp_path / "part", 2, 'topologies = ["first:1"]')
+    assert (row.status, row.ranks) == ("skipped", 1)
+    assert str(row.reason).startswith("peer_copy of one rank is for a launch of one rank")
+    if launching.emulated():
+        (tmp_path / "apart").mkdir()
+        for row in launched(tmp_path / "apart", env={"EMUGPU_PEER": "0"}):
+            assert row.status == "skipped"
+            assert str(row.reason).startswith("devices 0 and ")
+            assert str(row.reason).endswith(
+                "have no peer access to each other's memory: cudaDeviceCanAccessPeer says no"
+            )
+
+
+def test_memory_is_planned_on_each_device() -> None:
+    needs(2)
+    from collbench.backends.device import Device
+
+    backend, last = Device(World()), launching.cuda_devices() - 1
+    sweep = Sweep(backends=("device",), collectives=("peer_copy",), patterns=("engine one_way", "engine both_ways"))
+    one_way, both_ways = expand(Scenario(name="kernels", title="", sweeps=(sweep,))).cases
+    with cupy.cuda.Device(last):
+        half = int(cupy.cuda.runtime.memGetInfo()[0]) // 2
+        taken = cupy.cuda.Memory(half)
+    layout = backend.layout(one_way, half // DTYPES[one_way.dtype].itemsize)
+    assert "device memory: the buffers need" in str(backend.lacks(one_way, layout))
+    del taken
+    assert backend.lacks(one_way, layout) is None
+    # Both ways a device has what it sends and what it receives.
+    assert "device memory: the buffers need" in str(backend.lacks(both_ways, layout))
+    backend.close()
+
+
 def test_ranks_that_cannot_reach_each_other_are_named(tmp_path: Path) -> None:
     cases: list[dict[str, Any]] = [{"collective": "peer_copy", "pattern": "kernel one_way", "count": 8}]
     (outcomes,) = measured(2, cases, tmp_path, launching.one_device())
@@ -217,6 +317,7 @@ def test_rows_have_the_memorys_traffic_and_collectives_are_refused() -> None:
         assert row.algbw_GBps is not None
         assert row.busbw_GBps == pytest.approx(factor * row.algbw_GBps)
     assert (reduced.send_bytes, reduced.recv_bytes) == (8000, 4000)
-    for row, said in zip(skipped, ("all_reduce is a collective", "at least 2 ranks"), strict=True):
-        assert row.status == "skipped"
-        assert said in str(row.reason)
+    refused, peer = skipped
+    assert refused.status == "skipped"
+    assert "all_reduce is a collective" in str(refused.reason)
+    assert peer.status == ("ok" if launching.cuda_devices() > 1 else "skipped")
