@@ -40,3 +40,11 @@ def test_a_slowdown_is_there_in_any_order_and_after_a_resume(tmp_path: Path) -> 
     assert again.time_p50_s is not None
     assert alone.time_p50_s is not None
     assert again.slowdown == pytest.approx(again.time_p50_s / alone.time_p50_s)
+    # Held against a case that was not measured after all, it says so.
+    lines = results.read_text().splitlines(keepends=True)[:-1]
+    results.write_text("".join(lines).replace(",ok,", ",skipped,"))
+    launching.collbench(["launch", "--resume", run, "--no-choices"]).expect(0)
+    last = read(run)[-1]
+    assert (last.status, last.neighbour, last.slowdown) == ("ok", "copy", None)
+    assert "no_slowdown" in str(last.notes).split()
+    assert last.reason == f"no slowdown: {alone.case_id}, this alone, is skipped"

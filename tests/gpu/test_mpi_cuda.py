@@ -92,7 +92,7 @@ def run(scenario: str, tmp_path: Path, more: str = "", code: int = 0, **env: str
     path, folder, program = tmp_path / "s.toml", tmp_path / "run", tmp_path / "program.py"
     path.write_text(scenario)
     program.write_text(PROGRAM.format(more=more))
-    command = [sys.executable, program, "run", path, "-o", folder]
+    command: list[str | Path] = [sys.executable, program, "run", path, "-o", folder]
     launching.mpirun(2, command, timeout=150, env={"EMUGPU_HOST_ACCESS": "1", **env}).expect(code)
     return read(folder)
 
