@@ -219,6 +219,7 @@ class Session:
         report = yield
         echo = call.excinfo is not None and isinstance(call.excinfo.value, LeftBehind)
         verdicts = self._ranks.together("phase", f"{item.nodeid} {call.when}", _verdict(report, echo))
+        self._ranks.busy("test", item.nodeid)
         lead = agreed(self.rank, verdicts)
         if lead != self.rank:
             self._follow(report, lead, verdicts[lead])

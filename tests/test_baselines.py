@@ -1,6 +1,7 @@
 """Baselines: appended by machine and commit, and found again, or what differs."""
 
 import copy
+import dataclasses
 import json
 from pathlib import Path
 
@@ -39,6 +40,12 @@ def test_a_results_file_of_another_name_is_taken_too(tmp_path: Path) -> None:
     folder = write(tmp_path / "run", run())
     (folder / "results.csv").rename(folder / "other.csv")
     assert read(add(folder / "other.csv", tmp_path / "kept", "abc")) == run()
+
+
+def test_what_is_not_known_to_be_good_is_no_baseline(tmp_path: Path) -> None:
+    rows = [dataclasses.replace(one, status="failed") if one.launch == 1 else one for one in run()]
+    with pytest.raises(UsageError, match=r"rows that are not ok \(the first: c8, failed\), expected a run"):
+        add(write(tmp_path / "bad", rows), tmp_path / "kept")
 
 
 def test_the_newest_that_fits_is_found(tmp_path: Path) -> None:

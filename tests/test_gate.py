@@ -260,6 +260,13 @@ def test_a_case_that_was_skipped_on_both_sides_is_no_case() -> None:
     assert len(compare([*run(), skipped], [*run(seed=2), skipped]).cases) == len(SIZES)
 
 
+def test_an_oversubscribed_case_beside_others_is_told_as_such() -> None:
+    new = [dataclasses.replace(one, oversubscribed=one.size_bytes == 8) for one in run(seed=2)]
+    said = decision(compare(run(), new), "latency").said
+    assert "oversubscribed in NEW: ranks shared cores" in said
+    assert said.endswith("give each rank a core, or name --case")
+
+
 @pytest.mark.parametrize("how", [{"oversubscribed": True}, {"notes": "noisy oversubscribed"}])
 @pytest.mark.parametrize("factor", [1.0, 9.0])
 def test_nothing_is_decided_by_oversubscribed_rows(how: dict[str, Any], factor: float) -> None:

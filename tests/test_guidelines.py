@@ -162,7 +162,7 @@ def test_exit_codes_and_formats(tmp_path: Path, capsys: pytest.CaptureFixture[st
     content = json.loads(capsys.readouterr().out)
     assert [one["guideline"] for one in content["checks"] if one["word"] == "broken"] == ["scatter <= broadcast"]
     assert command(tmp_path, bad, Rules(), "markdown") == 5
-    assert "| scatter &lt;= broadcast | at 1 MiB, not at 256 KiB |" in capsys.readouterr().out
+    assert "| scatter &lt;= broadcast | broken | at 1 MiB, not at 256 KiB |" in capsys.readouterr().out
     near = [one for one in rows({}, 1, names=("scatter", "broadcast")) if one.size_bytes == 8]
     near = [row(0, 8, (one.time_p50_s or 0) * (1.12 if one.collective == "scatter" else 1), collective=one.collective,
                 time_p50_low_s=1e-5, time_p50_high_s=5e-5) for one in near]  # fmt: skip

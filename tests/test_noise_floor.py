@@ -142,7 +142,7 @@ def test_compare_refuses_what_it_cannot_see(tmp_path: Path, capsys: Out) -> None
     assert main(words) == 2
     said = capsys.readouterr().err
     assert said.startswith("collbench: compare: --threshold: got 10 %, expected at least 1")
-    assert f"the noise floor of latency at 6 launches a side ({aa}); start more launches, raise the " in said
+    assert f"the noise floor of middle at 6 launches a side ({aa}); start more launches, raise the " in said
     assert main([*words, "--force"]) in (0, 5, 6)
     assert "; forced, though --threshold: got 10 %" in capsys.readouterr().out
     assert main([*words, "--threshold", "50%"]) in (0, 6)

@@ -66,6 +66,12 @@ def add(run: Path, baselines: Path = DEFAULT, commit: str | None = None) -> Path
     records = read(run)
     if not any(row.status == "ok" for row in records):
         raise UsageError(f"{run}: got no row that is ok, expected results to compare with; measure again")
+    bad = [row for row in records if row.status not in ("ok", "skipped")]
+    if bad:
+        raise UsageError(
+            f"{run}: got {len(bad)} row{'s' * (len(bad) > 1)} that {'are' if bad[1:] else 'is'} not ok (the first: "
+            f"{bad[0].case_id}, {bad[0].status}), expected a run that is known to be good; finish it with --resume"
+        )
     if commit is not None and not _COMMIT.fullmatch(commit):
         raise UsageError(f'baseline: --commit: got "{commit}", expected letters, digits, dots and underscores')
     now = datetime.now(UTC)

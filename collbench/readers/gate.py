@@ -181,11 +181,13 @@ def _band(band: str, gate: Sequence[Paired], level: float, rules: Rules) -> Verd
     verdict = _judged(base, new, level, rules, verdict, [_change(*its) for its in whole])
     without = [one for one in gate if one.new and not one.new.failed and one not in [its for its, *_ in whole]]
     if without and verdict.word in ("same", "faster"):
-        why = without[0].base.failed if without[0].base else ""
-        said = f"{verdict.said}, but without {without[0].label}, of which BASE has not all times"
-        said += f" ({why})" if why else ""
+        its = without[0]
+        over = _oversubscribed(its.base, its.new) if its.base and its.new else ""
+        why = f" ({its.base.failed})" if its.base and its.base.failed else ""
+        said = f"{verdict.said}, but without {its.label}, " + (over or f"of which BASE has not all times{why}")
         said += f" and {len(without) - 1} more" if without[1:] else ""
-        return replace(verdict, word="unclear", said=f"{said}; finish BASE with --resume, or name --case")
+        remedy = "give each rank a core" if over else "finish BASE with --resume"
+        return replace(verdict, word="unclear", said=f"{said}; {remedy}, or name --case")
     return verdict
 
 

@@ -95,7 +95,8 @@ def command(options: CompareOptions) -> int:
         launches = launches_of(base), launches_of(new)
         notes.append(hold_floor(noise_floor.of(known), rules, launches, options.force))
     if shared := sorted(_started(base) & _started(new)):
-        notes.append(f"BASE and NEW have the same launch {shared[0][1]} of {shared[0][0]}: it can only be the same")
+        run, launch, *_ = shared[0]
+        notes.append(f"BASE and NEW have the same launch {launch} of {run}, which says nothing of a change")
     found = judged((base_path, path), (base, new), rules, notes)
     deliver(written(found, options.form))
     return found.exit_code

@@ -104,16 +104,16 @@ def pair(base: Iterable[Record], new: Iterable[Record], across: Sequence[str] = 
     return [Paired(one.name, one.base, one.new, _label(one.row, varying), skipped.get(one.name, "")) for one in paired]
 
 
-def matching(paired: Iterable[Paired], patterns: Sequence[str]) -> list[Paired]:
-    """Those that one of the patterns names: a case_id, or words of the full label, where * and ? stand for others."""
+def matching(paired: Sequence[Paired], patterns: Sequence[str]) -> list[Paired]:
+    """Those that one of the patterns names: a case_id, or some of the full label's words in their order."""
     found = {
         pattern: [one for one in paired if named(one.row.case_id, words(one.row), pattern)] for pattern in patterns
     }
     for pattern, its in found.items():
         if not its:
             raise UsageError(
-                f'compare: --case: got "{pattern}", expected a case_id or words such as "all_reduce 8 B float32" '
-                "of a case in the results"
+                f'compare: --case: got "{pattern}", expected a case_id or some words, in their order, of a case in the '
+                f'results, such as "{next(iter(paired)).label}"'
             )
     return list({one.name: one for its in found.values() for one in its}.values())
 
@@ -202,5 +202,6 @@ def words(row: Record) -> str:
 
 
 def named(case_id: str, words: str, pattern: str) -> bool:
-    """Whether a pattern names the case of these words: a case_id, or some of the words one after the other."""
-    return pattern == case_id or fnmatchcase(f" {words} ", f"* {pattern} *")
+    """Whether a pattern names the case of these words: a case_id, or some of the words in their order, with * and ?."""
+    left = iter(words.split())
+    return pattern == case_id or all(any(fnmatchcase(one, wanted) for one in left) for wanted in pattern.split())

@@ -19,6 +19,7 @@ from collbench.errors import Ambiguous, ExpectationFailed, UsageError
 from collbench.output import deliver
 from collbench.readers.gate import Rules
 from collbench.readers.gate_rows import Launch
+from collbench.readers.inequalities import durations
 from collbench.record import Record
 from collbench.units import format_duration, format_size
 
@@ -97,18 +98,18 @@ def command(path: Path, records: Sequence[Record], rules: Rules, form: str) -> i
         content = {"exit_code": code, "checks": [dataclasses.asdict(one) for one in found], "notes": notes}
         deliver(json.dumps(content, indent=1, allow_nan=False) + "\n")
         return code
-    broken = [one for one in found if one.word == "broken"]
+    shown = [one for one in found if one.word != "kept"]
     counts = ", ".join(f"{words.count(word)} {word}" for word in ("broken", "unclear", "kept"))
     if form == "markdown":
         lines = [f"### collbench guidelines: {counts}", ""]
-        if broken:
-            lines += ["| guideline | where | setting | what was evaluated |", "|---|---|---|---|"]
-            rows = [(one.guideline, one.where, one.setting, one.said) for one in broken]
+        if shown:
+            lines += ["| guideline | verdict | where | setting | what was evaluated |", "|---|---|---|---|---|"]
+            rows = [(one.guideline, one.word, one.where, one.setting, one.said) for one in shown]
             lines += [
                 "| " + " | ".join(cell.replace("<", "&lt;").replace("|", "\\|") for cell in row) + " |" for row in rows
             ]
     else:
-        lines = [f"broken: {one.guideline}, {one.where} ({one.setting}): {one.said}" for one in broken]
+        lines = [f"{one.word}: {one.guideline}, {one.where} ({one.setting}): {one.said}" for one in shown]
         lines.append(f"{len(found)} checks: {counts}; ratios are of time, left over right")
     deliver("\n".join([*lines, *(f"note: {note}" for note in notes)]) + "\n")
     return code
@@ -235,8 +236,11 @@ def _check(guideline: str, one: Series, left: Point, rights: Sequence[Point], ru
     )
     low, high = bounds or (None, None)
     shown = f"{middle:.2f}" if low is None else f"{middle:.2f} [{low:.2f}, {high:.2f}]"
-    if added <= rules.floor_s or (high is not None and high <= limit):
-        word, said = "kept", f"{shown}: not above {limit:.4g}, or +{format_duration(max(added, 0.0))} <= the floor"
+    if high is not None and high <= limit:
+        word, said = "kept", f"{shown}: {high:.4g} <= {limit:.4g}"
+    elif added <= rules.floor_s:
+        more, floor = durations(added, rules.floor_s)
+        word, said = "kept", f"{shown}: {more} <= {floor}"
     elif low is None:
         word, said = "unclear", f"{shown}: too few samples for an interval"
     elif low > limit:

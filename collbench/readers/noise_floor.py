@@ -205,15 +205,19 @@ def refused(found: Sequence[Floor], noise: Noise, rules: Rules, launches: tuple[
 
     The floor in seconds is a threshold too: what adds less is never called slower.
     """
-    for one in found:
-        if one.least is None or max(rules.threshold, rules.floor_s / one.time_s) >= one.least:
-            continue
-        return (
-            f"--threshold: got {rules.threshold * 100:.4g} %, expected at least {_percent(one.least)}, the noise floor "
-            f"of {one.name} at {_side(launches)} ({noise.source}); start more launches, raise the threshold, "
-            "or insist with --force"
-        )
-    return ""
+    above = [
+        (one.least, one.name)
+        for one in found
+        if one.least is not None and max(rules.threshold, rules.floor_s / one.time_s) < one.least
+    ]
+    if not above:
+        return ""
+    least, name = max(above)
+    return (
+        f"--threshold: got {rules.threshold * 100:.4g} %, expected at least {_percent(least)}, the noise floor of "
+        f"{name} at {_side(launches)} ({noise.source}); start more launches, raise the threshold, "
+        "or insist with --force"
+    )
 
 
 def keep(noise: Noise, found: Sequence[Floor], launches: tuple[int, int], folders: Iterable[Path]) -> None:
@@ -253,4 +257,6 @@ def _side(launches: tuple[int, int]) -> str:
 def _percent(share: float | None) -> str:
     if share is None or not math.isfinite(share):
         return "unknown"
+    if share >= 9.995:
+        return f"{share * 100:.0f} %"
     return f"{share * 100:.2g} %" if share < 0.1 else f"{share * 100:.3g} %"
