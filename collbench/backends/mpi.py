@@ -196,7 +196,7 @@ class Mpi(Backend):
         if messages := messages_of(case):
             return self._sequence(case, calls[0], messages, words, request)
         arguments = [tuple(words[word] for word in part.arguments) for part in calls]
-        names = [_function(part, case.call) for part in calls]
+        names = [function_name(part.function, case.call) for part in calls]
         if case.call == "blocking":
             return [Call(need_mpi(name), given) for name, given in zip(names, arguments, strict=True)], []
         wait = Call(need_mpi("MPI_Wait"), (request, self._no_status))
@@ -212,7 +212,7 @@ class Mpi(Backend):
         self, case: Case, part: Part, messages: tuple[Message, ...], words: dict[str, int], request: int
     ) -> tuple[list[Call], list[Call]]:
         """The calls of one rotation whose operation is made of several messages."""
-        function = need_mpi(_function(part, case.call))
+        function = need_mpi(function_name(part.function, case.call))
         itemsize = DTYPES[case.dtype].itemsize
         replaced = self._replaced(case) if case.placement == "in_place" else ""
         begin = []
@@ -261,7 +261,7 @@ class Mpi(Backend):
         sets: list[Buffers | None] = [*seen] or [None]
         rotations = [
             [
-                (getattr(self._comm, _method(part, case.call)), [values[word] for word in part.arguments])
+                (getattr(self._comm, method_name(part.function, case.call)), [values[word] for word in part.arguments])
                 for part in self._parts(case, entry_named(case.collective).python)
             ]
             for values in (self._values(case, count, layout, one) for one in sets)
@@ -325,11 +325,11 @@ class Mpi(Backend):
         if len(calls) > 1 and case.call != "blocking":
             return f"{case.collective} is made of several calls; use call blocking"
         for part in calls:
-            if mpi_address(_function(part, case.call)) is None:
-                return f"{self.library} has no {_function(part, case.call)}"
+            if mpi_address(name := function_name(part.function, case.call)) is None:
+                return f"{self.library} has no {name}"
         for part in parts(entry.python, 0) if case.caller == "python" else ():
-            if not hasattr(self._comm, _method(part, case.call)):
-                return f"mpi4py has no {_method(part, case.call)}"
+            if not hasattr(self._comm, name := method_name(part.function, case.call)):
+                return f"mpi4py has no {name}"
         return None
 
     def _refuse_dtype(self, case: Case) -> str | None:
@@ -371,15 +371,15 @@ def _displacements(layout: Layout) -> dict[str, Any]:
     return arrays
 
 
-def _function(part: Part, call: str) -> str:
-    name = part.function
+def function_name(name: str, call: str) -> str:
+    """What MPI calls a function in a form of call."""
     return {"blocking": f"MPI_{name}", "nonblocking": f"MPI_I{name.lower()}", "persistent": f"MPI_{name}_init"}[call]
 
 
-def _method(part: Part, call: str) -> str:
-    name = part.function
+def method_name(name: str, call: str) -> str:
+    """What mpi4py calls it."""
     return {"blocking": name, "nonblocking": f"I{name.lower()}", "persistent": f"{name}_init"}[call]
 
 
 def _calls_of(entry: Entry, call: str) -> str:
-    return "; ".join(_function(part, call) for part in parts(entry.mpi, 0))
+    return "; ".join(function_name(part.function, call) for part in parts(entry.mpi, 0))

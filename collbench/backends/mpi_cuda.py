@@ -12,8 +12,10 @@ import numpy as np
 
 from collbench.backends.base import BoundCall, Call, Steps, call_list
 from collbench.backends.meeting import mpi_address
+from collbench.backends.mpi import function_name
+from collbench.backends.mpi_cuda_trial import WRONG_DATA, functions
 from collbench.backends.staged import MpiOnDevice
-from collbench.collectives import Layout
+from collbench.collectives import Layout, entry_named
 from collbench.plan import Case
 from collbench.world import World
 
@@ -22,21 +24,6 @@ _SYNCHRONISATIONS = 100
 _CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
 _LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL", "SLURM_", "COLLBENCH_")
 """What would make a child a rank of this launch."""
-
-_PROBE = """
-import mpi4py
-mpi4py.rc.thread_level = "serialized"
-from mpi4py import MPI
-import cupy
-comm, sent = MPI.COMM_SELF, cupy.arange(1, 4097, dtype=cupy.float32)
-got = cupy.zeros_like(sent)
-cupy.cuda.get_current_stream().synchronize()
-comm.Allreduce(sent, got)
-comm.Sendrecv(sent, 0, 0, got, 0, 0)
-comm.Alltoall(sent, got)
-raise SystemExit(0 if (got.get() == sent.get()).all() else 3)
-"""
-
 
 _ASK = """
 import json
@@ -60,10 +47,10 @@ class MpiCuda(MpiOnDevice):
         problem = cls.unavailable()
         if problem is not None:
             return problem
-        child = _child(_ASK)
-        if child is None or child.returncode:
-            return f"the MPI library could not be asked whether it is CUDA-aware ({_ending(child)})"
-        library, no = json.loads(child.stdout.splitlines()[-1])
+        said, ending = _child("-c", _ASK)
+        if ending:
+            return f"the MPI library could not be asked whether it is CUDA-aware (a child process that tried {ending})"
+        library, no = json.loads(said.splitlines()[-1])
         if no is not None:
             return _not_aware(library, no)
         return None if (trial := probe_problem()) is None else _cannot(library, trial)
@@ -78,6 +65,28 @@ class MpiCuda(MpiOnDevice):
             return _not_aware(world.library, first[1])
         first = world.first_problem(probe_problem() if world.local_rank == 0 else None)
         return None if first is None else _cannot(world.library, first[1])
+
+    def __init__(self, group: World) -> None:
+        super().__init__(group)
+        self._refused_calls: dict[tuple[str, bool], str | None] = {}
+
+    def refuse(self, case: Case) -> str | None:
+        problem = super().refuse(case)
+        if problem is not None or not case.dtype:
+            return problem
+        key = case.call, entry_named(case.collective).collective.reduces
+        if key not in self._refused_calls:
+            self._refused_calls[key] = self._refuse_call(*key)
+        return self._refused_calls[key]
+
+    def _refuse_call(self, call: str, reduces: bool) -> str | None:
+        """Say why calls of a form cannot be made; tried once on each host. Collective."""
+        if reduces and (fault := crash_in_reductions(self.library, call)):
+            return fault
+        group = self.group
+        first_of_host = group.hosts.index(group.hosts[group.rank]) == group.rank
+        first = group.first_problem(probe_problem(call, reduces=reduces) if first_of_host else None)
+        return None if first is None else _cannot(self.library, first[1])
 
     def bind(self, case: Case, count: int, layout: Layout) -> BoundCall:
         bound = super().bind(case, count, layout)
@@ -115,41 +124,61 @@ def _cannot(library: str, why: str) -> str:
     return f"{library} cannot take memory of the device ({why}); use backend staged"
 
 
+def crash_in_reductions(library: str, call: str) -> str | None:
+    """Say why a form of reduction would crash where no trial shows it: a process alone has nothing to add up."""
+    if call == "blocking" or not library.startswith("Open MPI"):
+        return None
+    return (
+        f"{library} would add up memory of the device on the host in {call} reductions, and crash "
+        "(open-mpi/ompi#9845, #12045); use call blocking, or backend staged"
+    )
+
+
+def probe_problem(call: str = "blocking", *, reduces: bool = False) -> str | None:
+    """Let a child process try a form of call, since a wrong guess is a segmentation fault; what befell it, or None.
+
+    Where it got through what only moves data it may still fail in reductions.
+    """
+    done, ending = _tried(call)
+    missing = [function for function in functions(call, reduces=reduces) if function not in done]
+    return f"a child process that tried {function_name(missing[0], call)} {ending}" if missing else None
+
+
 @cache
-def probe_problem() -> str | None:
-    """Let a child process try, since a wrong guess is a segmentation fault; what befell it, None if all was well."""
-    child = _child(_PROBE)
-    return _ending(child) if child is None or child.returncode else None
+def _tried(call: str) -> tuple[list[str], str]:
+    """The functions that a child got through in a form of call, and what befell it in the next one."""
+    said, ending = _child("-m", "collbench.backends.mpi_cuda_trial", call)
+    return said.split(), ending
 
 
-def _child(program: str) -> "subprocess.CompletedProcess[str] | None":
-    """Run a program in a process that is no rank of this launch; None where it did not end in time."""
+def _child(*arguments: str) -> tuple[str, str]:
+    """Run Python in a process that is no rank of this launch: what it printed, and how it ended, empty for well."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHER_VARIABLES)}
     try:
-        return subprocess.run(
-            [sys.executable, "-c", program],
+        child = subprocess.run(
+            [sys.executable, *arguments],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
             timeout=_PROBE_S,
             check=False,
             start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        return None
+    except subprocess.TimeoutExpired as error:
+        return (error.stdout or b"").decode(errors="replace"), f"did not end within {_PROBE_S:g} s"
+    return child.stdout.decode(errors="replace"), _ending(child.returncode, child.stderr.decode(errors="replace"))
 
 
-def _ending(child: "subprocess.CompletedProcess[str] | None") -> str:
-    """How a child ended that did not do what it should."""
-    if child is None:
-        return f"a child process that tried did not end within {_PROBE_S:g} s"
-    if child.returncode < 0:
-        return f"a child process that tried died of {signal.Signals(-child.returncode).name}"
-    if child.returncode == 3:
-        return "a child process that tried got wrong data"
-    last = (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
-    return f"a child process that tried failed: {last[:200]}"
+def _ending(code: int, complaints: str) -> str:
+    """How a child ended that did not do what it should; empty for one that did."""
+    if code == 0:
+        return ""
+    if code < 0:
+        return f"died of {signal.Signals(-code).name}"
+    if code == WRONG_DATA:
+        return "got wrong data"
+    last = (complaints.strip().splitlines() or [f"exit code {code}"])[-1]
+    return f"failed: {last[:200]}"
 
 
 def _median_s(call: Call) -> float:

@@ -43,7 +43,7 @@ def measure(root: str = "", *, world: World) -> Facts:
     if devices and world.local_rank == 0:
         from collbench.backends.mpi_cuda import probe_problem, says_no
 
-        refusal = says_no() or probe_problem()
+        refusal = says_no() or probe_problem(reduces=True)
     return Facts(
         world.library, path=library_path(root), pml=selected_pml(), devices=devices, cuda_refusal=refusal or ""
     )
@@ -76,7 +76,7 @@ def findings(ranks: Sequence[Seen[Facts]]) -> list[Finding]:
     refused = [one for one in ranks if one.facts.cuda_refusal]
     if refused:
         seen = f"not CUDA-aware ({refused[0].facts.cuda_refusal})"
-        why = "backend mpi_cuda cannot run; staged copies through the host's memory instead"
+        why = "backend mpi_cuda skips what cannot run so; staged copies through the host's memory instead"
         found.append(Finding(CHECK, "note", seen, why, "use an MPI that was built with CUDA", "mpi4py#36, #58, #609"))
     elif any(one.facts.devices for one in ranks):
         found.append(Finding(CHECK, "ok", "CUDA-aware: a child process was served with memory of a device"))
