@@ -7,7 +7,7 @@
 
     compute         arithmetic on all of the device
     copy            copies within the device's memory
-    communicate     an all_reduce among the neighbours of all ranks, through a communicator of their own
+    communicate     an all_reduce among the neighbours of all ranks, two or more, through a communicator of their own
 
 `start` returns once every rank's neighbour has done a first round of work, or raises CannotRun (Agreed, where one
 crashed or hung) on every rank and leaves none behind. A neighbour has no part in MPI, holds none of the rank's outputs
@@ -151,6 +151,9 @@ def start(
     """
     if kind not in KINDS:
         raise UsageError(f"neighbour: got {kind!r}, expected one of {', '.join(KINDS)}")
+    if kind == "communicate" and group.size == 1:
+        # In one rank NCCL's all_reduce in place queues nothing: the device would be idle.
+        raise CannotRun("neighbour communicate needs 2 ranks or more: one has nobody to communicate with")
     deadline = time.monotonic() + limit_s
     others = group.all_gather((group.hosts[group.rank], sorted(os.sched_getaffinity(0))))
     taken = {core for host, cores in others if host == group.hosts[group.rank] for core in cores}

@@ -34,7 +34,14 @@ def test_an_unknown_kind_is_refused() -> None:
         start("sleep", World(), 0)
 
 
-@pytest.mark.parametrize("kind", neighbour.KINDS)
+def test_one_rank_has_nobody_to_communicate_with() -> None:
+    before = descriptors()
+    with pytest.raises(CannotRun, match="neighbour communicate needs 2 ranks or more: one has nobody to"):
+        start("communicate", World(), 0)
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("kind", ["compute", "copy"])
 def test_one_that_fails_says_why_and_is_gone(kind: str) -> None:
     before = descriptors()
     with pytest.raises(CannotRun) as caught:

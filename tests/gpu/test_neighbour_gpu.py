@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import launching
-from collbench.neighbour import KINDS, Neighbour, start
+from collbench.neighbour import Neighbour, start
+from collbench.results import read
 from collbench.world import World
 
 pytest.importorskip("cupy", reason="cupy is not installed", exc_type=ImportError)
@@ -24,6 +25,20 @@ from collbench.neighbour import start
 from collbench.world import World
 made = start(sys.argv[1], World(), 0, buffer_bytes=1 << 20)
 print(made.pid, flush=True)
+"""
+
+SCENARIO = """
+schema = 1
+[measure]
+time_budget = "20 ms"
+least_time = "5 ms"
+warmup_time = "5 ms"
+[[sweep]]
+backends = ["staged"]
+collectives = ["all_reduce"]
+neighbours = ["alone", "copy", "communicate"]
+topologies = ["world", "first:1"]
+sizes = ["1 KiB"]
 """
 
 RANKS = """
@@ -77,7 +92,7 @@ def gets_on(neighbour: Neighbour, limit_s: float = 30.0) -> bool:
     return False
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["compute", "copy"])
 def test_it_is_busy_until_it_is_stopped(kind: str) -> None:
     with start(kind, World(), 0, buffer_bytes=SMALL) as neighbour:
         assert neighbour.alive()
@@ -143,6 +158,20 @@ def test_neighbours_of_all_ranks_communicate(ranks: int, tmp_path: Path) -> None
     script.write_text(RANKS)
     out = launching.mpirun(ranks, [sys.executable, script, "-1", "60"], timeout=100).expect(0).out
     assert out.split("\n")[:-1] == ["got on True, MPI False, there False"] * ranks
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_rank_alone_has_no_slowdown_beside_one_that_communicates(ranks: int, tmp_path: Path) -> None:
+    if launching.cuda_devices() < ranks:
+        pytest.skip(f"{ranks} CUDA devices are needed")
+    path, folder = tmp_path / "s.toml", tmp_path / "run"
+    path.write_text(SCENARIO)
+    launching.collbench(["launch", path, "-n", str(ranks), "-o", folder]).expect(0)
+    for row in read(folder):
+        alone = row.neighbour == "communicate" and row.ranks == 1
+        assert row.status == ("skipped" if alone else "ok")
+        assert (row.slowdown is None) == (alone or row.neighbour == "alone")
+        assert ("needs 2 ranks or more" in str(row.reason)) == alone
 
 
 def test_where_one_fails_all_ranks_hear_of_it(tmp_path: Path) -> None:
