@@ -229,6 +229,11 @@ class SweepTable(Table):
         for key in ("collectives", "patterns", "matrix", *replay_table.KEYS):
             if key in self.model_fields_set:
                 raise refused('none with kind = "kernel"', f"remove {key}", at=(key,))
+        own = _backends_of(self.kernels)
+        for index, backend in enumerate(self.backends if "backends" in self.model_fields_set else ()):
+            if backend not in own:
+                expected = f"{' or '.join(own)}, which {'has' if len(own) == 1 else 'have'} {', '.join(self.kernels)}"
+                raise refused(expected, "remove backends", at=("backends", index))
         return self
 
     def _agree_on_ladder(self) -> Self:
@@ -267,10 +272,14 @@ class SweepTable(Table):
         if self.kind == "kernel":
             axes |= {"collectives": kernels, "patterns": ways or []}
             if "backends" not in self.model_fields_set:
-                only = (entry_named(name).collective.only_backend for name in kernels)
-                axes["backends"] = list(dict.fromkeys(only))
+                axes["backends"] = _backends_of(kernels)
         axes |= {key: tuple(value) for key, value in axes.items() if isinstance(value, list)}
         return Sweep(**axes)
+
+
+def _backends_of(kernels: Iterable[str]) -> list[str]:
+    """The backends that have these kernels."""
+    return list(dict.fromkeys(entry_named(name).collective.only_backend for name in kernels))
 
 
 class VariantTable(Table):

@@ -92,6 +92,14 @@ WRONG_AXES = {
         f'{HEAD}[[sweep]]\nkind = "kernel"\nkernels = ["copy"]\ncollectives = ["scan"]\nsizes = ["8 B"]',
         'sweep[0].collectives: got ["scan"], expected none with kind = "kernel"; remove collectives',
     ),
+    "a backend without kernels": (
+        f'{HEAD}[[sweep]]\nkind = "kernel"\nkernels = ["peer_copy"]\nbackends = ["device", "nccl"]\nsizes = ["8 B"]',
+        'sweep[0].backends[1]: got "nccl", expected device, which has peer_copy; remove backends',
+    ),
+    "the default backend for kernels": (
+        f'{HEAD}[[sweep]]\nkind = "kernel"\nkernels = ["copy", "rdma_write"]\nbackends = ["default"]\nsizes = ["8 B"]',
+        'sweep[0].backends[0]: got "default", expected device or perftest, which have copy, rdma_write; remove',
+    ),
     "no collective named": (
         f'{HEAD}[[sweep]]\nsizes = ["8 B"]',
         'sweep[0].collectives: got nothing, expected at least one collective; write e.g. collectives = ["all_reduce"]',
