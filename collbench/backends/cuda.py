@@ -3,6 +3,7 @@
 import ctypes
 import importlib.util
 import os
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from collbench.backends.memory import GUARD_BYTES, HostMemory, Memory, Words, Wrong
 from collbench.dtypes import Dtype
 from collbench.errors import LibraryFailed
+from collbench.instances import VARIABLE
 from collbench.units import about
 from collbench.world import World
 
@@ -29,16 +31,34 @@ def driver_problem() -> str | None:
     except OSError:
         return "no CUDA driver (libcuda.so.1) is on this machine; a GPU or vGPU and its guest driver are needed"
     status = driver.cuInit(0)
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    hidden = os.environ.get(VARIABLE)
     if status == _NO_DEVICE and hidden is not None:
-        return f"no CUDA device is visible (CUDA_VISIBLE_DEVICES is {hidden!r})"
+        return f"no CUDA device is visible ({VARIABLE} is {hidden!r}{_named_twice(hidden)})"
     if status:
         return f"the CUDA driver finds no usable device (cuInit: {status}); `nvidia-smi` shows what it sees"
     count = ctypes.c_int()
     driver.cuDeviceGetCount(ctypes.byref(count))
     if count.value == 0:
-        return f"no CUDA device is visible (CUDA_VISIBLE_DEVICES is {'not set' if hidden is None else repr(hidden)})"
+        return f"no CUDA device is visible ({VARIABLE} is {'not set' if hidden is None else repr(hidden)})"
     return None
+
+
+def _entries(listed: str) -> list[str]:
+    return [entry for entry in map(str.strip, listed.split(",")) if entry]
+
+
+def _named_twice(listed: str) -> str:
+    """Which entries of a list are there more than once, in words."""
+    twice = [entry for entry, times in Counter(_entries(listed)).items() if times > 1]
+    return f", which names {', '.join(twice)} more than once" if twice else ""
+
+
+def _cut_short() -> str | None:
+    """Say where fewer devices are visible than CUDA_VISIBLE_DEVICES names; None where it does not."""
+    listed = os.environ.get(VARIABLE, "")
+    if (seen := visible_devices()) >= len(_entries(listed)):
+        return None
+    return f"{VARIABLE} is {listed!r} and shows {seen}: CUDA ends the list at the first entry that is no device"
 
 
 def visible_devices() -> int:
@@ -112,11 +132,13 @@ def sharing_problem(world: World) -> str | None:
         shared = owners(world)
     except LibraryFailed as error:
         return str(error)
+    hidden = world.all_gather(_cut_short())
     for ranks in shared.values():
         if len(ranks) > world.ranks_per_device:
             allowed = f"at most {world.ranks_per_device}" if world.ranks_per_device > 1 else "one"
+            why = "".join(f" ({text})" for text in dict.fromkeys(hidden[rank] for rank in ranks) if text)
             return (
-                f"{ranks_and_hosts(ranks, world.hosts)} have the same device, expected {allowed} each; start as "
+                f"{ranks_and_hosts(ranks, world.hosts)} have the same device{why}, expected {allowed} each; start as "
                 "many ranks a host as it has devices, or write ranks_per_device under [measure] (functional only)"
             )
     return None

@@ -70,6 +70,29 @@ def test_one_device_in_two_pods_is_refused_or_flagged(tmp_path: Path) -> None:
     assert "shared_device" in str(staged.notes).split()
 
 
+def test_a_list_that_ends_early_is_the_cause(tmp_path: Path) -> None:
+    if launching.cuda_devices() < 1:
+        pytest.skip("a CUDA device is needed")
+    path, run = tmp_path / "s.toml", tmp_path / "run"
+    path.write_text(SCENARIO)
+    visible = f"{launching.one_device()['CUDA_VISIBLE_DEVICES']},99"
+    launching.collbench(["launch", path, "-n", "2", "-o", run], env={"CUDA_VISIBLE_DEVICES": visible}).expect(0)
+    cause = f"CUDA_VISIBLE_DEVICES is '{visible}' and shows 1: CUDA ends the list at the first entry that is no device"
+    for row in read(run):
+        if row.backend != "staged":
+            assert row.status == "skipped"
+            assert f" have the same device ({cause}), expected one each; start as many ranks" in str(row.reason)
+
+
+def test_a_device_that_is_named_twice_is_the_cause() -> None:
+    if not launching.emulated():
+        pytest.skip("what the emulator does where a device is named twice")
+    program = "from collbench.backends.cuda import driver_problem; print(driver_problem())"
+    done = launching.run([sys.executable, "-c", program], timeout=60, env={"CUDA_VISIBLE_DEVICES": "1,0,1"}).expect(0)
+    cause = "(CUDA_VISIBLE_DEVICES is '1,0,1', which names 1 more than once)"
+    assert done.out.strip() == f"no CUDA device is visible {cause}"
+
+
 def test_a_copy_between_pods_on_one_device_is_refused_for_the_device(tmp_path: Path) -> None:
     scenario = SCENARIO.replace("[measure]", "[measure]\nranks_per_device = 2")
     row = in_pods(scenario.replace('backends = ["nccl", "staged"]', 'backends = ["staged"]'), tmp_path)[1]
