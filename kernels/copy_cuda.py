@@ -3,6 +3,7 @@
 from functools import cache
 from typing import Any
 
+import cupy
 import numpy as np
 
 from collbench.kernels.launch_cuda import Kernel, compiled
@@ -10,9 +11,14 @@ from collbench.kernels.launch_cuda import Kernel, compiled
 _WORD_BYTES = 16
 
 
-@cache
 def kernel() -> Kernel:
-    """The kernel: to, from, bytes."""
+    """The current device's kernel: to, from, bytes."""
+    return _kernel_of(cupy.cuda.Device().id)
+
+
+@cache
+def _kernel_of(device: int) -> Kernel:
+    """Unlike devices hold unlike numbers of blocks; this one must be current."""
     return compiled(["copy.cu"], {}, "copy")
 
 

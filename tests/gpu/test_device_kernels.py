@@ -75,6 +75,19 @@ def test_threads_stride_over_what_is_longer_than_the_grid() -> None:
     assert (target.get() == source.get()).all()
 
 
+def test_each_device_gets_as_many_blocks_as_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs(2)
+    held = "occupancyMaxActiveBlocksPerMultiprocessor"
+    monkeypatch.setattr(cupy.cuda.driver, held, lambda *_: 1 + cupy.cuda.Device().id)
+    copy_cuda._kernel_of.cache_clear()
+    blocks = []
+    for device in (0, 1):
+        with cupy.cuda.Device(device) as current:
+            blocks.append(copy_cuda.arguments(0, 0, 1 << 40)[0] / current.attributes["MultiProcessorCount"])
+    copy_cuda._kernel_of.cache_clear()
+    assert blocks == [1, 2]
+
+
 REDUCED = [
     (dtype, operation)
     for dtype, operation in itertools.product(DTYPES, ("sum", "prod", "min", "max"))
