@@ -1,4 +1,4 @@
-"""Every collective of NCCL in every form on 1 to 4 devices; the whole matrix of types is scripts/verify_matrix."""
+"""Every collective of NCCL in every form on 1 to 4 and 8 devices; the matrix of types is scripts/verify_matrix."""
 
 from collections import Counter
 from pathlib import Path
@@ -52,7 +52,8 @@ roots = ["all"]
 sizes = ["0 B", "1000 B"]
 """
 
-
+EIGHT = pytest.param(8, marks=pytest.mark.long)
+LIMIT_S = 300
 ALIKE = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 """Collectives whose buffers are the same on every rank, as windows must be."""
 
@@ -64,17 +65,19 @@ def version_of(rows: list[Record]) -> tuple[int, ...]:
 
 
 def run(scenario: str, ranks: int, tmp_path: Path) -> Path:
-    if launching.cuda_devices() < ranks:
+    env = {"EMUGPU_COUNT": str(ranks)} if launching.emulated() else {}
+    if not env and launching.cuda_devices() < ranks:
         pytest.skip(f"{ranks} CUDA devices are needed")
     path = tmp_path / "s.toml"
     path.write_text(scenario)
     folder = tmp_path / "run"
-    launching.collbench(["launch", path, "-n", str(ranks), "-o", folder, "--no-choices"], timeout=200).expect(0)
+    command: list[str | Path] = ["launch", path, "-n", str(ranks), "-o", folder, "--no-choices"]
+    launching.collbench(command, timeout=LIMIT_S, env=env).expect(0)
     return folder
 
 
-@pytest.mark.timeout(220)
-@pytest.mark.parametrize("ranks", launching.RANKS)
+@pytest.mark.timeout(LIMIT_S + 20)
+@pytest.mark.parametrize("ranks", [*launching.RANKS, EIGHT])
 def test_every_form(ranks: int, tmp_path: Path) -> None:
     rows = read(run(FORMS, ranks, tmp_path))
     assert {row.status for row in rows} <= {"ok", "skipped"}
@@ -105,8 +108,8 @@ def test_every_form(ranks: int, tmp_path: Path) -> None:
         assert any("differ from rank to rank" in str(row.reason) for row in windows if row.collective == "gather")
 
 
-@pytest.mark.timeout(220)
-@pytest.mark.parametrize("ranks", [3])
+@pytest.mark.timeout(LIMIT_S + 20)
+@pytest.mark.parametrize("ranks", [3, EIGHT])
 def test_every_type_and_operation(ranks: int, tmp_path: Path) -> None:
     rows = read(run(TYPES, ranks, tmp_path))
     lacking = 0
@@ -132,7 +135,7 @@ sizes = ["1000 B"]
 """
 
 
-@pytest.mark.timeout(220)
+@pytest.mark.timeout(LIMIT_S + 20)
 def test_groups_have_rows_of_their_own(tmp_path: Path) -> None:
     # Suspects among the pairs are measured once more.
     rows = [row for row in read(run(TOPOLOGIES, 4, tmp_path)) if not str(row.group).startswith("again:")]
