@@ -154,7 +154,19 @@ def test_a_few_sizes_are_fitted_as_far_as_they_go(tmp_path: Path, capsys: Out) -
     assert main(["forecast", path]) == 0
     capsys.readouterr()
     assert main(["forecast", path, "--at", "32 B", "1 MiB", "--extrapolate"]) == 0
-    assert capsys.readouterr().out.count("no interval") == 2
+    said = capsys.readouterr().out
+    assert (said.count(" ["), said.count("too few sizes to say how far off the fit is")) == (2, 2)
+
+
+def test_one_size_has_no_alpha_and_no_bandwidth(tmp_path: Path, capsys: Out) -> None:
+    path = str(write(tmp_path / "run", [row(launch, 8, 1e-6) for launch in range(2)]))
+    assert main(["forecast", path]) == 0
+    said = capsys.readouterr().out
+    assert "8 B: one size tells neither alpha nor B" in said
+    assert "without bound" not in said
+    assert main(["forecast", path, "--format", "csv"]) == 0
+    (one,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert [one[name] for name in ("alpha_s", "bandwidth_Bps", "half_bytes")] == ["", "", ""]
 
 
 def test_a_size_that_the_shell_parted_is_one(folder: Path, capsys: Out) -> None:
@@ -222,6 +234,16 @@ def test_the_refusal_is_of_what_was_measured_nearest(tmp_path: Path, capsys: Out
     asked = ["forecast", str(write(tmp_path / "run", its)), "--at", "64 KiB", "--ranks", "32", "--hosts", "2"]
     assert main(asked) == 2
     assert "ranks: got 32, expected 8 or 16 as measured" in capsys.readouterr().err
+
+
+def test_the_refusal_is_of_the_sizes_measured_nearest(tmp_path: Path, capsys: Out) -> None:
+    """Up to 64 KiB over shared memory, and up to 1 MiB over TCP."""
+    its = [one for one in rows(2, (2,), transport="shm") if (one.size_bytes or 0) <= 65536] + rows(
+        2, (2,), transport="tcp:lo"
+    )
+    path = str(write(tmp_path / "run", its))
+    assert main(["forecast", path, "--at", "16 MiB"]) == 2
+    assert "size: got 16 MiB, expected 8 B to 1 MiB as measured" in capsys.readouterr().err
 
 
 def test_where_no_law_was_tried_it_is_said_in_words(tmp_path: Path, capsys: Out) -> None:

@@ -10,8 +10,9 @@ from collbench.planning import measured
 from collbench.planning.fabric import Fabric
 from collbench.planning.measured import Ask, Told
 from collbench.readers.fitted import Fitted
-from collbench.readers.forecast import UNTRIED, Forecast, Refusal, forecast, nearest_refusal
+from collbench.readers.forecast import UNTRIED, Forecast, forecast
 from collbench.readers.forecast_command import fits_of
+from collbench.readers.forecast_range import Refusal, nearest_refusal
 from collbench.readers.forecast_rows import gather
 
 _ALL_RANKS = ("first", "world")
@@ -88,7 +89,7 @@ class Asked:
                 try:
                     answers.append((one, forecast(one, size_bytes, ranks, hosts, self.extrapolate)))
                 except UsageError as error:
-                    refused.append(Refusal(one, ranks, hosts, error))
+                    refused.append(Refusal(one, size_bytes, ranks, hosts, error))
             measured = [answer for answer in answers if not answer[1].extrapolated]
             if answers:
                 answers = measured or answers

@@ -7,7 +7,8 @@ from pathlib import Path
 from collbench.errors import UsageError
 from collbench.output import complain, deliver
 from collbench.readers.fitted import Fitted, fitted
-from collbench.readers.forecast import Forecast, Refusal, forecast, nearest_refusal
+from collbench.readers.forecast import Forecast, forecast
+from collbench.readers.forecast_range import Refusal, nearest_refusal
 from collbench.readers.forecast_rows import gather
 from collbench.readers.forecast_text import as_csv, as_json, fits_text, forecasts_text
 from collbench.record import Record
@@ -82,7 +83,7 @@ def _answers(
                 try:
                     answers.append((its, forecast(its, size, ranks, options.hosts, options.extrapolate)))
                 except UsageError as error:
-                    refused.append((_question(its, size, ranks), Refusal(its, ranks, options.hosts, error)))
+                    refused.append((_question(its, size, ranks), Refusal(its, size, ranks, options.hosts, error)))
     if not answers:
         raise nearest_refusal([one for _, one in refused])
     answered = {_question(its, one.size_bytes, one.ranks) for its, one in answers}
