@@ -132,6 +132,7 @@ def test_csv_is_a_table(folder: Path, capsys: Out) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["--at", "0"], "forecast: --at: got 0, expected at least 1 B"),
         (["--at", "16M"], 'forecast: --at: got "16M", expected a size'),
         (["--ranks", "4"], "forecast: got --ranks, --hosts or --extrapolate, expected them with --at"),
         (["--collective", "barrier"], "forecast: --collective: got barrier, expected one of all_reduce, as measured"),
@@ -146,6 +147,17 @@ def test_results_without_a_time_are_refused(tmp_path: Path, capsys: Out) -> None
     path = write(tmp_path / "run", [row(0, 8, None, status="skipped")])
     assert main(["forecast", str(path)]) == 2
     assert "got no row with a size and a time, expected results of collectives" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("collective", "why"), [("barrier", "a barrier has no size"), ("replay", "--replay holds it against a forecast")]
+)
+def test_times_that_are_of_no_size_are_told_by_name(collective: str, why: str, tmp_path: Path, capsys: Out) -> None:
+    path = write(tmp_path / "run", [row(0, 0, 1e-6, collective=collective)])
+    assert main(["forecast", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert f"got times of {collective} alone, expected those of a collective at several sizes; " in said
+    assert why in said
 
 
 def test_a_few_sizes_are_fitted_as_far_as_they_go(tmp_path: Path, capsys: Out) -> None:
