@@ -89,7 +89,7 @@ class Asked:
             known = ", ".join(sorted({one.family.value("collective") for one in self.fits}))
             topologies = " or ".join(sorted(self._topologies))
             raise UsageError(
-                f"{self._where}on the topology {topologies} got times of {known} alone, expected those of {collective} "
+                f"forecast: on the topology {topologies} got times of {known} alone, expected those of {collective} "
                 "too; measure it there"
             )
         refused: list[Refusal] = []

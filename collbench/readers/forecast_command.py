@@ -73,9 +73,8 @@ def fits_of(records: Sequence[Record], paths: Sequence[Path], collectives: Seque
         places, timed = ", ".join(map(str, paths)), _timed(records, collectives)
         if timed:
             why = "; ".join(_NOT_FITTED[name] for name in timed if name in _NOT_FITTED) or "they have no size"
-            raise UsageError(
-                f"{places}: got times of {', '.join(timed)} alone, expected those of a collective at several sizes; {why}"
-            )
+            expected = "those of a collective at several sizes"
+            raise UsageError(f"{places}: got times of {', '.join(timed)} alone, expected {expected}; {why}")
         raise UsageError(f"{places}: got no row with a size and a time, expected results of collectives; measure some")
     return found
 
