@@ -213,8 +213,31 @@ def test_a_far_larger_size_takes_no_less_either() -> None:
 @pytest.mark.parametrize("sizes", [(8, 64, KIB), (MIB,)])
 def test_times_that_do_not_grow_tell_nothing_of_larger_sizes(sizes: tuple[int, ...], ranks: int) -> None:
     its = fit_family(family(curve(sizes, [[1e-5 for _ in sizes]] * 3)))
-    with pytest.raises(UsageError, match=r"size: got 2 MiB, expected at most 1 .iB as measured: the times up to there"):
-        forecast(its, 2 * MIB, ranks, extrapolate=True)
+    alone = len(sizes) == 1
+    said = "1 MiB as measured: one size tells" if alone else "at most 1 KiB as measured: the times up to there"
+    for extrapolate in (False, True):
+        with pytest.raises(UsageError, match=f"size: got 2 MiB, expected {said}"):
+            forecast(its, 2 * MIB, ranks, extrapolate=extrapolate)
+
+
+def test_one_size_tells_nothing_of_others_whichever_the_ranks() -> None:
+    its = fit_family(family(*(curve([MIB], [[1e-4 * ranks]] * 3, ranks) for ranks in (2, 4))))
+    for size, ranks in ((KIB, 2), (KIB, 3), (2 * MIB, 3)):
+        with pytest.raises(UsageError, match="expected 1 MiB as measured: one size tells neither alpha nor B"):
+            forecast(its, size, ranks, extrapolate=True)
+    assert width(forecast(its, MIB, 3)) > 1
+
+
+@pytest.mark.parametrize(("size", "least", "most"), [(2, 1, 4), (8, 4, 8 * math.exp(1.96 * 0.13)), (0.5, 0.25, 1)])
+def test_of_too_few_sizes_the_interval_is_what_those_allow(size: float, least: float, most: float) -> None:
+    """1 and 4 MiB at 1 GB/s, both launches alike: a size between them takes as long as one of them at the ends."""
+    its = fit_family(family(curve([MIB, 4 * MIB], [[MIB / 1e9, 4 * MIB / 1e9]] * 2)))
+    one = forecast(its, int(size * MIB), 2, extrapolate=True)
+    assert ((one.low_s or 0) / MIB * 1e9, (one.high_s or 0) / MIB * 1e9) == pytest.approx((least, most))
+    assert any(mark.startswith("too few sizes to say how far off the fit is") for mark in one.marks)
+    rate = [MIB / 1e9, 3 * MIB / 1e9, 2 * MIB / 1e9]
+    falls = forecast(fit_family(family(curve([MIB, 2 * MIB, 4 * MIB], [rate] * 2))), 3 * MIB, 2)
+    assert (falls.low_s, falls.marks) == (None, ("too few sizes to say how far off it may be",))
 
 
 def test_farther_in_ranks_is_wider(over_ranks: Fitted) -> None:
@@ -256,7 +279,7 @@ def test_ranks_beyond_cores_are_said() -> None:
 def test_how_much_memory_was_measured_is_said() -> None:
     few = ring(2)
     its = fit_family(family(Curve(2, 1, 2, few.sizes, few.log_times, touched_bytes=4 * MIB)))
-    said = "measured on 4 MiB of buffers, which a cache may hold: the upper end allows for {} times the time"
+    said = "measured on 4 MiB of buffers, which a cache may hold: the upper end allows for its end ({} times the time)"
     near, far = (forecast(its, octaves * MIB, 2, extrapolate=True) for octaves in (2, 16))
     assert (said.format(2) in near.marks, said.format(4) in far.marks) == (True, True)
     assert near.high_s is not None

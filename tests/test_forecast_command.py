@@ -132,6 +132,7 @@ def test_csv_is_a_table(folder: Path, capsys: Out) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["--at", "0"], "forecast: --at: got 0, expected at least 1 B"),
         (["--at", "16M"], 'forecast: --at: got "16M", expected a size'),
         (["--ranks", "4"], "forecast: got --ranks, --hosts or --extrapolate, expected them with --at"),
         (["--collective", "barrier"], "forecast: --collective: got barrier, expected one of all_reduce, as measured"),
@@ -148,13 +149,36 @@ def test_results_without_a_time_are_refused(tmp_path: Path, capsys: Out) -> None
     assert "got no row with a size and a time, expected results of collectives" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("collective", "why"), [("barrier", "a barrier has no size"), ("replay", "--replay holds it against a forecast")]
+)
+def test_times_that_are_of_no_size_are_told_by_name(collective: str, why: str, tmp_path: Path, capsys: Out) -> None:
+    path = write(tmp_path / "run", [row(0, 0, 1e-6, collective=collective)])
+    assert main(["forecast", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert f"got times of {collective} alone, expected those of a collective at several sizes; " in said
+    assert why in said
+
+
 def test_a_few_sizes_are_fitted_as_far_as_they_go(tmp_path: Path, capsys: Out) -> None:
     its = [row(launch, size, 1e-6 + size * 1e-9) for launch in range(2) for size in (8, 64)]
     path = str(write(tmp_path / "run", its))
     assert main(["forecast", path]) == 0
     capsys.readouterr()
     assert main(["forecast", path, "--at", "32 B", "1 MiB", "--extrapolate"]) == 0
-    assert capsys.readouterr().out.count("no interval") == 2
+    said = capsys.readouterr().out
+    assert (said.count(" ["), said.count("too few sizes to say how far off the fit is")) == (2, 2)
+
+
+def test_one_size_has_no_alpha_and_no_bandwidth(tmp_path: Path, capsys: Out) -> None:
+    path = str(write(tmp_path / "run", [row(launch, 8, 1e-6) for launch in range(2)]))
+    assert main(["forecast", path]) == 0
+    said = capsys.readouterr().out
+    assert "8 B: one size tells neither alpha nor B" in said
+    assert "without bound" not in said
+    assert main(["forecast", path, "--format", "csv"]) == 0
+    (one,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert [one[name] for name in ("alpha_s", "bandwidth_Bps", "half_bytes")] == ["", "", ""]
 
 
 def test_a_size_that_the_shell_parted_is_one(folder: Path, capsys: Out) -> None:
@@ -222,6 +246,16 @@ def test_the_refusal_is_of_what_was_measured_nearest(tmp_path: Path, capsys: Out
     asked = ["forecast", str(write(tmp_path / "run", its)), "--at", "64 KiB", "--ranks", "32", "--hosts", "2"]
     assert main(asked) == 2
     assert "ranks: got 32, expected 8 or 16 as measured" in capsys.readouterr().err
+
+
+def test_the_refusal_is_of_the_sizes_measured_nearest(tmp_path: Path, capsys: Out) -> None:
+    """Up to 64 KiB over shared memory, and up to 1 MiB over TCP."""
+    its = [one for one in rows(2, (2,), transport="shm") if (one.size_bytes or 0) <= 65536] + rows(
+        2, (2,), transport="tcp:lo"
+    )
+    path = str(write(tmp_path / "run", its))
+    assert main(["forecast", path, "--at", "16 MiB"]) == 2
+    assert "size: got 16 MiB, expected 8 B to 1 MiB as measured" in capsys.readouterr().err
 
 
 def test_where_no_law_was_tried_it_is_said_in_words(tmp_path: Path, capsys: Out) -> None:

@@ -54,6 +54,32 @@ def test_ranks_and_hosts_that_were_never_measured_together_are_beyond() -> None:
     assert one.low_s < tiered_s(MIB, 4, 2) < one.high_s
 
 
+def test_sizes_that_the_hosts_asked_for_lack_are_beyond() -> None:
+    """What a law is carried by counts: 8 ranks on 2 hosts up to 1 KiB; 16 ranks on 4 hosts have all sizes."""
+    few, all_sizes = SIZES[:4], doubling(KIB, 64 * MIB)
+    curves = [
+        curve(sizes, [[tiered_s(size, ranks // hosts, hosts) for size in sizes]] * 3, ranks, hosts)
+        for ranks, hosts, sizes in ((8, 2, few), (16, 4, all_sizes), (32, 4, all_sizes))
+    ]
+    one = forecast(fit_family(family(*curves)), 64 * MIB, 16, 2, extrapolate=True)
+    assert "extrapolated: size 64 MiB beyond 1 KiB to 8 KiB" in one.marks
+    assert (one.low_s or 0) < tiered_s(64 * MIB, 8, 2) < (one.high_s or 0)
+
+
+def test_a_larger_size_takes_no_less_on_other_ranks_and_hosts_either() -> None:
+    """Start-ups alone, with noise, and no layout that bounds the one asked for."""
+    sizes, layouts = doubling(8, 4 * KIB), ((4, 2), (4, 4), (8, 3), (8, 4))
+    noise = np.exp(np.random.default_rng(15).normal(0, 0.05, (5, len(layouts), len(sizes))))
+    curves = [
+        curve(sizes, np.array([tiered_s(size, *where) for size in sizes]) * noise[:, place], math.prod(where), where[1])
+        for place, where in enumerate(layouts)
+    ]
+    its = fit_family(family(*curves))
+    end, far = (forecast(its, size, 16, 2, extrapolate=True) for size in (4 * KIB, 16 * MIB))
+    assert (far.low_s or 0) >= (end.low_s or 0) > 0
+    assert (far.high_s or 0) <= 4096 * math.exp(1.96 * 0.13 * math.sqrt(12)) * (end.high_s or 0) * 1.001
+
+
 @pytest.mark.parametrize("by", [HIERARCHY, ACROSS], ids=lambda one: one.name)
 def test_a_hierarchy_and_one_ring_across_hosts_are_both_in_the_interval(by: Law) -> None:
     """One layout between hosts fits both: with twice the ranks on each, the hierarchy sends half across, the ring as

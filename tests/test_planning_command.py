@@ -57,6 +57,13 @@ def test_notes_of_a_csv_go_to_standard_error(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == ""
 
 
+def test_a_count_that_is_given_twice_is_answered_once(described: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["forecast", "--fabric", str(described), "--workload", "resnet18", "--format", "csv"]
+    assert main([*words, "--devices", "8,16,8", "--hosts", "2,2"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(row["devices"], row["hosts"]) for row in rows] == [("8", "2"), ("16", "2")]
+
+
 def test_csv_and_json(described: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = PlanOptions("resnet50", described, devices=(1, 8), compute=("64=80ms",), form="csv")
     assert command(options) == 0
@@ -214,7 +221,7 @@ def test_what_the_driver_keeps_is_less_than_there_is() -> None:
 def test_one_count_that_cannot_be_leaves_the_others(described: Path) -> None:
     (found,), _ = answers(PlanOptions(large=True, fabric=described, devices=(8, 12, 16)))
     assert [row["devices"] for row in found.rows] == [8, 16]
-    assert found.notes[0].startswith("left out: --devices: got 12, expected a multiple of the 8")
+    assert found.notes[0].startswith("left out: 12 devices: --devices: got 12, expected a multiple of the 8")
     with pytest.raises(UsageError, match="got 12"):
         answers(PlanOptions(large=True, fabric=described, devices=(12,)))
 

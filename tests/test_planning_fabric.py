@@ -95,6 +95,21 @@ def test_one_host_and_one_device_a_host(tmp_path: Path) -> None:
     assert described.cost("all_reduce", 1000, Layout(1, 1)).total.middle == 0
 
 
+def test_one_device_in_a_vm_has_no_links_there(tmp_path: Path) -> None:
+    """The links of one to itself are not asked for; those of several to each other are."""
+    without = FILE.partition("[vm]")[0] + FILE[FILE.index("[nic]") :]
+    found = load(tmp_path, without.replace("devices_per_host = 8", "devices_per_host = 1"))
+    cost = found.cost("all_reduce", 1000, Layout(4, 4))
+    assert (cost.vm.middle, cost.across.middle) == pytest.approx((0, 6 * 10 * US + 6 / 4 * 1000 / (25 * GB)))
+    assert not any("in a VM: " in line or "both tiers" in line for line in found.assumptions)
+    assert large.table(found, 1000, (2,)).rows[0]["hosts"] == 2
+    with pytest.raises(UsageError, match="got 2 devices of a host, expected 1: its links are not described"):
+        found.vm("all_reduce", 1000, 2)
+    said = r"vm: got nothing, expected the links between the 8 devices of a host; describe them as \[vm\], or write dev"
+    with pytest.raises(UsageError, match=said):
+        load(tmp_path, without)
+
+
 def test_a_measured_fabric_is_asked_by_tier() -> None:
     asked: list[tuple[str, str, int, int]] = []
 

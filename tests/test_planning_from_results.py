@@ -76,7 +76,9 @@ def test_of_groups_at_once_the_slowest_counts(tmp_path: Path) -> None:
 def test_what_was_not_measured_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("scipy")
     run = written(tmp_path / "run", series("all_reduce", 1e9))
-    with pytest.raises(UsageError, match=r"got no times of all_gather among these results of the topology \w+ \(all_r"):
+    with pytest.raises(
+        UsageError, match=r"on the topology world got times of all_reduce alone, expected those of all_gather"
+    ):
         fabric_of([run]).cost("all_gather", 1024, Layout(2, 1))
     with pytest.raises(UsageError, match="size: got 1 GiB, expected 1 KiB to 64 MiB as measured"):
         fabric_of([run]).cost("all_reduce", 1 << 30, Layout(2, 1))
@@ -171,6 +173,87 @@ def test_the_same_results_given_twice_count_once_and_it_is_said(tmp_path: Path) 
     alone, twice = fabric_of([run]), fabric_of([run, run / "results.csv"])
     assert twice.cost("all_reduce", 1 << 20, Layout(2, 1)) == alone.cost("all_reduce", 1 << 20, Layout(2, 1))
     assert f"{run / 'results.csv'}: given more than once, counted once" in twice.assumptions
+
+
+def laid_out(tmp_path: Path) -> Path:
+    """The natural layout: 2 and 8 ranks of one host, and all of 2, 3 and 4 hosts, on 4 hosts 4 and 8 of each."""
+    rows = [
+        one for ranks in (2, 8) for one in series("all_reduce", 1e10, ranks, topology="first:doubling", transport="shm")
+    ]
+    for ranks, hosts in ((8, 2), (16, 4), (24, 3), (32, 4)):
+        rows += series(
+            "all_reduce", 1e9 / hosts, ranks, hosts=hosts, ranks_per_host=ranks // hosts, transport="tcp:eth0"
+        )
+    return written(tmp_path / "run", rows)
+
+
+def test_devices_are_on_the_hosts_that_ranks_are_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("scipy")
+    run = str(laid_out(tmp_path))
+
+    def told(*words: str) -> set[tuple[int, int]]:
+        assert main(["forecast", run, *words, "--format", "json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        rows = found["forecasts"] if "forecasts" in found else found["tables"][0]["rows"]
+        return {(row.get("ranks") or row["devices"], row["hosts"]) for row in rows}
+
+    fewest = {(2, 1), (8, 1), (16, 4), (24, 3), (32, 4)}
+    assert told("--at", "1 MiB", "--ranks", "2", "8", "16", "24", "32") == fewest | {(8, 2)}
+    counts = ["--devices", "2,8,16,24,32"]
+    assert told("--workload", "resnet18", *counts) == told("--large", "--size", "1 MiB", *counts) == fewest
+    memory = ["--memory", "--device", "A40-48C", "--zero", "0", "--workload", "resnet18", "--devices", "16"]
+    assert main(["forecast", run, *memory]) == 0
+    assert "a time is unknown" not in capsys.readouterr().out
+
+
+def test_reasons_that_differ_in_their_counts_are_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("scipy")
+    run = str(laid_out(tmp_path))
+    said = "ranks: got 64, 128, 256, {}expected 8, 16, 24 or 32 as measured"
+    for words, more, why in (
+        (["--large", "--size", "1 MiB", "--devices", "8,64,128,256"], "", "left out: 64, 128, 256 devices: "),
+        (
+            ["--workload", "resnet18", "--devices", "8,64,128,256"],
+            "",
+            "left out: 64 devices on 8 hosts, 128 devices on 16 hosts, 256 devices on 32 hosts: ",
+        ),
+        (
+            ["--reference", "mlperf-v1.1-resnet50"],
+            "1024, 4320, ",
+            "all_reduce here is unknown for 64, 128, 256, 1024, 4320 devices: ",
+        ),
+    ):
+        assert main(["forecast", run, *words, "--format", "json"]) == 0
+        notes = json.loads(capsys.readouterr().out)["tables"][0]["notes"]
+        (note,) = [note for note in notes if "expected 8, 16, 24 or 32" in note]
+        assert note.startswith(f"{why}forecast: all_reduce: {said.format(more)}")
+
+
+def test_a_refusal_between_hosts_says_that_rails_were_asked(tmp_path: Path) -> None:
+    pytest.importorskip("scipy")
+    rows = [one for name in ("reduce_scatter", "all_gather") for one in series(name, 4e9, topology="host", group="a")]
+    rows += series("all_reduce", 2e9, 3, topology="rail", group="0", hosts=3, ranks_per_host=1)
+    rows += series("all_reduce", 1e9, 3, topology="rail", group="1", hosts=3, ranks_per_host=1)
+    fabric = fabric_of([written(tmp_path / "run", rows)])
+    for collective, said in (
+        ("all_reduce", r"rails \(a rank of each host\): all_reduce: ranks: got 4, expected 3 as measured"),
+        ("reduce_scatter", "on the topology rail got times of all_reduce alone, expected those of reduce_scatter too"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            fabric.cost(collective, 2 << 20, Layout(8, 4))
+
+
+def test_what_holds_for_all_sizes_is_said_once(tmp_path: Path) -> None:
+    """On 3 ranks of 2 nothing tells the laws apart, whose order is another at each size, and caches matter beyond."""
+    pytest.importorskip("scipy")
+    rows = series("all_reduce", 1e9, send_bytes=1 << 20, recv_bytes=1 << 20)
+    fabric = fabric_of([written(tmp_path / "run", rows)], extrapolate=True)
+    for size in (1 << 10, 1 << 16, 1 << 22, 90 << 20, 128 << 20, 512 << 20):
+        fabric.cost("all_reduce", size, Layout(3, 1))
+    for said in ("it is in the middle of", "which a cache may hold"):
+        assert len([note for note in fabric.assumptions if said in note]) == 1
 
 
 BEYOND = [

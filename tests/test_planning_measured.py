@@ -61,6 +61,20 @@ def test_marks_and_missing_intervals_reach_the_output() -> None:
     assert len([note for note in table.notes if "have no interval" in note]) == 1
 
 
+def test_what_a_limit_is_tried_with_is_no_assumption() -> None:
+    """Steps and bytes are told apart by what a few bytes cost, which stands nowhere in the table."""
+
+    def ask(collective: str, size_bytes: int, ranks: int, hosts: int) -> Told:
+        return Told(1e-3, 1e-3, 1e-3, ("of a few bytes",)) if size_bytes == 8 else Told(1e-2, 1e-2, 1e-2, ("of all",))
+
+    found = measured.fabric("world", 4, whole=ask)
+    chosen = workload.with_compute(workload.load("resnet18"), ("32=20ms",))
+    table, (step,) = step_tables.table(chosen, found, step_tables.Asked((4,)))
+    assert step.limit == "links in the VM (bandwidth)"
+    assert "all_reduce: of all" in table.notes
+    assert not any("few bytes" in note for note in table.notes)
+
+
 def test_fewer_rails_than_share_the_links_are_no_answer() -> None:
     def ask(collective: str, size_bytes: int, ranks: int, hosts: int) -> measured.Told:
         return measured.Told(1e-3)

@@ -155,9 +155,13 @@ def test_every_profile_holds_about_what_its_name_says() -> None:
 
 
 def test_an_unknown_device() -> None:
-    with pytest.raises(UsageError, match=r"A100D-81C.*did you mean A100D-8"):
+    with pytest.raises(UsageError, match=r"A100D-81C.*did you mean A100D-80C or A100D-40C or"):
         memory.device("A100D-81C")
     with pytest.raises(UsageError, match=r"did you mean A100-80GB or A100-40GB or A100-40C\?"):
         memory.device("A100")
+    with pytest.raises(UsageError, match=r"did you mean A40-48C or A40-24C or A40-16C\?"):
+        memory.device("A40-99C")
+    with pytest.raises(UsageError, match=r"did you mean A40-8C or A40-6C or"):
+        memory.device("A40-7C")
     with pytest.raises(UsageError, match="--device-memory SIZE"):
         memory.device("my board")

@@ -299,6 +299,7 @@ def test_the_all_reduce_may_come_from_another_run(tmp_path: Path) -> None:
         (MEASURED, ["--workload", "resnet50"], "got --replay and --workload, expected one question at a time"),
         (MEASURED, ["--at", "1 MiB"], "got --replay and --at, expected one question at a time"),
         (MEASURED, ["--within", "much"], "got much, expected a share such as 20% or 0.2"),
+        (MEASURED, ["--within", "5"], "got 5, expected a share; write 5% or 500%"),
         (MEASURED, ["--within", "nan"], "got nan, expected a share such as 20% or 0.2"),
     ],
 )

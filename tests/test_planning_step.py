@@ -158,7 +158,7 @@ def test_a_probe_outside_of_what_was_measured_only_costs_a_word() -> None:
 def test_table_of_layouts() -> None:
     table, steps = step_tables.table(THREE, FABRIC, Asked((2, 4, 6, 8), (1, 2), batch=10))
     assert [(one.devices, one.hosts) for one in steps] == [(2, 1), (4, 1), (2, 2), (4, 2), (6, 2), (8, 2)]
-    assert "left out: 6 devices on 1 host: a host has 4 devices" in table.notes
+    assert "left out: 6 devices on 1 host, 8 devices on 1 host: a host has 4 devices" in table.notes
     assert table.rows[0]["efficiency"] == pytest.approx(1)
     assert any("backward is the last 67%" in note for note in table.notes)
     with pytest.raises(UsageError, match="3 devices do not spread evenly over 2 hosts"):
@@ -171,7 +171,7 @@ def test_a_global_batch_is_divided() -> None:
     assert [(one.batch, one.compute_s) for one in steps] == [(10, 90e-3), (5, 50e-3)]
     table, steps = step_tables.table(THREE, FABRIC, Asked((1, 2), (), global_batch=20))
     assert [one.devices for one in steps] == [2]
-    assert any("left out: 1 devices on 1 host: " in note and "batch of 20 " in note for note in table.notes)
+    assert any("left out: 1 device on 1 host: " in note and "batch of 20 " in note for note in table.notes)
     with pytest.raises(UsageError, match=r"batch of 20 .*known"):
         step_tables.table(THREE, FABRIC, Asked((1,), (), global_batch=20))
 

@@ -247,6 +247,14 @@ def test_wrong_experts_and_absurd_repeats(old: str, new: str, said: str, tmp_pat
         workload.load(str(path))
 
 
+def test_more_parameters_than_any_model_has_are_a_slip(tmp_path: Path) -> None:
+    path = tmp_path / "huge.toml"
+    path.write_text(FILE.partition("[[")[0] + '[[group]]\n[group.tensors]\n"a" = [10000000000, 10000000000]\n')
+    said = r"group: got more, expected tensors of at most 1,000,000,000,000,000 parameters .* come to 1e\+20 parameters"
+    with pytest.raises(UsageError, match=said):
+        workload.load(str(path))
+
+
 def test_many_tensors_are_cut_in_one_pass() -> None:
     class Counted(list[int]):
         """Sizes that count how often they are looked at."""

@@ -1,6 +1,7 @@
 """The options of `collbench forecast`: declared here, read by `planning.forecast`."""
 
 import argparse
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,13 +10,15 @@ def add(parser: argparse.ArgumentParser, positive: Callable[[str], int]) -> None
     """Declare the options; `positive` reads a whole number above 0."""
 
     def counts(text: str) -> tuple[int, ...]:
-        return tuple(positive(part.strip()) for part in text.split(","))
+        return tuple(dict.fromkeys(positive(part.strip()) for part in text.split(",")))
 
     def share(text: str) -> float:
         try:
             value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
         except ValueError:
             value = -1.0
+        if 1 < value < math.inf and not text.endswith("%"):
+            raise argparse.ArgumentTypeError(f"got {text}, expected a share; write {text}% or {value:.0%}")
         if not 0 <= value < 10:
             raise argparse.ArgumentTypeError(f"got {text}, expected a share such as 20% or 0.2")
         return value

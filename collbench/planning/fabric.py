@@ -12,6 +12,7 @@ exactly that, and `host` measures the part in the VM.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self
@@ -98,7 +99,8 @@ class Fabric:
 
     `whole` answers first, where it is given, for collectives of all devices that work on their hosts: it is for a fit
     of groups that were measured across both tiers at once. `assumptions` may grow while questions are asked.
-    `measured` says that the costs are those of fits, not of closed forms.
+    `measured` says that the costs are those of fits, not of closed forms, `placed` on how many hosts so many devices
+    were; within `unsaid` no question adds to the assumptions.
     """
 
     name: str
@@ -108,6 +110,8 @@ class Fabric:
     assumptions: Sequence[str] = ()
     whole: Callable[[str, int, Layout], Split] | None = None
     measured: bool = False
+    placed: Callable[[int], int] | None = None
+    unsaid: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def basis(self) -> str:
@@ -115,6 +119,21 @@ class Fabric:
         if not self.measured:
             return f"closed forms for {self.name}"
         return f"{'closed forms over ' if self.whole is None else ''}fits of {self.name}"
+
+    def hosts(self, devices: int) -> int:
+        """Return on how many hosts devices are where nobody says it: as measured, else on as few as hold them."""
+        return -(-devices // self.devices_per_host) if self.placed is None else self.placed(devices)
+
+    def filled(self, devices: int) -> Layout | None:
+        """Return the devices on those hosts; None where these would not be full, or of those measured not alike."""
+        hosts = self.hosts(devices)
+        each = min(devices, self.devices_per_host) if self.placed is None else hosts
+        return None if devices % each else Layout(devices, hosts)
+
+    def probe(self, collective: str, size_bytes: int, layout: Layout) -> Split:
+        """Return a cost that others are only held against: what it rests on is no assumption of the answer."""
+        with self.unsaid():
+            return self.cost(collective, size_bytes, layout)
 
     def cost(self, collective: str, size_bytes: int, layout: Layout) -> Split:
         """Return what a collective of this size costs all devices of a layout."""
@@ -173,12 +192,15 @@ class Document(Table):
     title: values.Line
     source: values.Line = ""
     devices_per_host: values.Devices
-    vm: LinkTable
+    vm: LinkTable | None = None
     nic: NicTable | None = None
     switch: SwitchTable | None = None
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
+        if self.vm is None and self.devices_per_host > 1:
+            expected = f"the links between the {self.devices_per_host} devices of a host"
+            raise refused(expected, "describe them as [vm], or write devices_per_host = 1", at=("vm",), got="nothing")
         if self.switch is not None and self.nic is None:
             raise refused("none without [nic]", "describe the hosts' links or remove [switch]", at=("switch",))
         return self
@@ -227,12 +249,16 @@ class Across:
 def load(path: Path) -> Fabric:
     """Read a described fabric."""
     file = values.check(Document, values.read_toml(path, "a fabric file"), str(path), _EXAMPLES)
-    vm = Link(file.vm.latency, file.vm.bandwidth, file.vm.uncertainty, file.vm.algorithm)
-    lines = [
-        f"fabric described, not measured: {file.title}" + (f" ({file.source})" if file.source else ""),
-        f"in a VM: {format_duration(vm.latency_s)} a step and {format_rate(vm.bandwidth)} for each device, "
-        f"{_how(vm.algorithm)}, {_sure(vm.uncertainty)}",
-    ]
+    lines = [f"fabric described, not measured: {file.title}" + (f" ({file.source})" if file.source else "")]
+    vm: Cost = _alone
+    if file.vm is not None:
+        vm = Link(file.vm.latency, file.vm.bandwidth, file.vm.uncertainty, file.vm.algorithm)
+        lines.append(
+            f"in a VM: {format_duration(vm.latency_s)} a step and {format_rate(vm.bandwidth)} for each device, "
+            f"{_how(vm.algorithm)}, {_sure(vm.uncertainty)}"
+        )
+    if file.devices_per_host == 1:
+        lines.append("a VM has one device: all that travels goes between hosts")
     if file.nic is None:
         return Fabric(file.title, file.devices_per_host, vm, None, tuple(lines))
     nic, switch = file.nic, file.switch
@@ -241,9 +267,12 @@ def load(path: Path) -> Fabric:
     lines += [
         f"between hosts: {format_duration(nic.latency)} a step and {format_rate(nic.bandwidth)} for {owner}, "
         f"{_how(nic.algorithm)}, {_sure(nic.uncertainty)}",
-        "both tiers follow each other: reduce_scatter in the VM, all_reduce of the parts across, all_gather in the VM; "
-        "a library that overlaps them is quicker, by at most the smaller of the two",
     ]
+    if file.devices_per_host > 1:
+        lines.append(
+            "both tiers follow each other: reduce_scatter in the VM, all_reduce of the parts across, all_gather in the "
+            "VM; a library that overlaps them is quicker, by at most the smaller of the two"
+        )
     if switch is None:
         lines.append("switches: every host reaches every other at its full rate")
     else:
@@ -264,6 +293,10 @@ def load(path: Path) -> Fabric:
             )
         lines.append("nobody else uses the uplinks, and routing spreads the flows evenly over them")
     return Fabric(file.title, file.devices_per_host, vm, across, tuple(lines))
+
+
+def _alone(collective: str, size_bytes: int, ranks: int) -> Range:
+    raise UsageError(f"fabric: {collective}: got {ranks} devices of a host, expected 1: its links are not described")
 
 
 def _how(algorithm: str) -> str:

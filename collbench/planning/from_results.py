@@ -10,8 +10,9 @@ from collbench.planning import measured
 from collbench.planning.fabric import Fabric
 from collbench.planning.measured import Ask, Told
 from collbench.readers.fitted import Fitted
-from collbench.readers.forecast import UNTRIED, Forecast, Refusal, forecast, nearest_refusal
+from collbench.readers.forecast import UNTRIED, Forecast, forecast
 from collbench.readers.forecast_command import fits_of
+from collbench.readers.forecast_range import Refusal, nearest_refusal, usual_hosts
 from collbench.readers.forecast_rows import gather
 
 _ALL_RANKS = ("first", "world")
@@ -35,6 +36,9 @@ _PREFERRED = (
 )
 """What a training step uses, the most telling first."""
 
+_GROUPS = {"host": "groups of a host", "rail": "rails (a rank of each host)"}
+"""What is asked of the topologies that split the tiers."""
+
 _OF_A_GROUP = ("group", "transport", "device")
 """What the groups of a topology may differ in, which work at the same time."""
 
@@ -49,17 +53,24 @@ def fabric_of(paths: Sequence[Path], dtype: str = "", extrapolate: bool = False)
     of = {kind: tuple(one for one in found if one.family.value("topology") == kind) for kind in ("host", "rail")}
     whole = tuple(one for kind in _ALL_RANKS for one in found if one.family.value("topology") == kind)
 
+    def placed(devices: int) -> int:
+        """As --at has it for as many ranks: of what was measured, the fewest hosts that hold them."""
+        known = [usual_hosts(one, devices) for one in whole]
+        return min((hosts for hosts in known if devices <= hosts * per_host), default=-(-devices // per_host))
+
     def ask(its: tuple[Fitted, ...]) -> Ask | None:
         return Asked(its, dtype, extrapolate) if its else None
 
+    split = bool(of["host"] and of["rail"])
     return measured.fabric(
         ", ".join(str(path) for path in paths),
         per_host,
-        whole=ask(whole) if not (of["host"] and of["rail"]) else None,
+        whole=None if split else ask(whole),
         vm=ask(of["host"] or whole),
         rails=ask(of["rail"]),
         at_once=rails,
         notes=gathered.notes,
+        placed=None if split else placed,
     )
 
 
@@ -76,10 +87,10 @@ class Asked:
         its = [one for one in self.fits if one.family.value("collective") == collective]
         if not its:
             known = ", ".join(sorted({one.family.value("collective") for one in self.fits}))
-            topologies = " or ".join(sorted({one.family.value("topology") for one in self.fits}))
+            topologies = " or ".join(sorted(self._topologies))
             raise UsageError(
-                f"forecast: got no times of {collective} among these results of the topology {topologies} ({known}), "
-                "expected some; measure it there too"
+                f"forecast: on the topology {topologies} got times of {known} alone, expected those of {collective} "
+                "too; measure it there"
             )
         refused: list[Refusal] = []
         for same in self._by_preference(its):
@@ -88,7 +99,7 @@ class Asked:
                 try:
                     answers.append((one, forecast(one, size_bytes, ranks, hosts, self.extrapolate)))
                 except UsageError as error:
-                    refused.append(Refusal(one, ranks, hosts, error))
+                    refused.append(Refusal(one, size_bytes, ranks, hosts, error))
             measured = [answer for answer in answers if not answer[1].extrapolated]
             if answers:
                 answers = measured or answers
@@ -96,7 +107,17 @@ class Asked:
                 # Groups at once, such as the hosts: all wait for the slowest.
                 chosen, slowest = max(answers, key=lambda answer: answer[1].time_s)
                 return _told(chosen, slowest)
-        raise nearest_refusal(refused)
+        raise UsageError(self._where + str(nearest_refusal(refused)).removeprefix("forecast: "))
+
+    @property
+    def _topologies(self) -> set[str]:
+        return {one.family.value("topology") for one in self.fits}
+
+    @property
+    def _where(self) -> str:
+        """How a refusal begins: of rails, ranks are hosts."""
+        groups = [_GROUPS[kind] for kind in self._topologies if kind in _GROUPS]
+        return f"forecast: {groups[0]}: " if groups else "forecast: "
 
     def _by_preference(self, its: Sequence[Fitted]) -> list[list[Fitted]]:
         """The fits, in groups of one setting, the preferred first; the groups of a topology stand together."""
@@ -125,5 +146,6 @@ def _told(of: Fitted, answer: Forecast) -> Told:
     marks = [f"times are those of {of.family.label}"]
     marks += [f"over ranks by the law {answer.law}"] if answer.law not in ("", UNTRIED) else []
     # Which rows rest on sizes, ranks or hosts beyond what was measured, these say themselves.
-    marks += [mark for mark in answer.marks if not mark.startswith("extrapolated")]
+    # What stands in brackets is of that size alone.
+    marks += [mark.partition(" (")[0] for mark in answer.marks if not mark.startswith("extrapolated")]
     return Told(answer.time_s, answer.low_s, answer.high_s, tuple(marks), answer.extrapolated)

@@ -14,14 +14,15 @@ _INSIDE = ("reduce_scatter", "all_gather")
 
 
 def layout(fabric: Fabric, devices: int) -> Layout:
-    """Return as few hosts as hold the devices; UsageError where they would not be full."""
-    on_host = min(devices, fabric.devices_per_host)
-    if devices % on_host:
+    """Return as few hosts as hold the devices, or those measured; UsageError where they would not be full."""
+    found = fabric.filled(devices)
+    if found is None:
+        on_host = fabric.devices_per_host
         raise UsageError(
             f"--devices: got {devices}, expected a multiple of the {on_host} devices of a host; give one such as "
             f"{devices // on_host * on_host}"
         )
-    return Layout(devices, devices // on_host)
+    return found
 
 
 def table(fabric: Fabric, size_bytes: int, devices: Sequence[int] = DEVICES) -> tables.Table:
@@ -39,13 +40,13 @@ def table(fabric: Fabric, size_bytes: int, devices: Sequence[int] = DEVICES) -> 
         tables.beyond(),
         tables.beyond("first_byte_extrapolated", "of 8 B, beyond what was measured"),
     ]
-    rows, left_out = [], []
+    rows, left_out = [], list[tuple[str, CollbenchError]]()
     for count in devices:
         try:
             where = layout(fabric, count)
             split = fabric.cost("all_reduce", size_bytes, where)
         except CollbenchError as error:
-            left_out.append(error)
+            left_out.append((f"{count}", error))
             continue
         total, parted = split.total, fabric.whole is None and where.hosts > 1
         first = _smallest(fabric, where)
@@ -66,11 +67,13 @@ def table(fabric: Fabric, size_bytes: int, devices: Sequence[int] = DEVICES) -> 
             }
         )
     if not rows:
-        raise left_out[0]
+        raise left_out[0][1]
     notes = [
-        *(f"left out: {error}" for error in dict.fromkeys(map(str, left_out))),
+        *(f"left out: {counts} devices: {reason}" for counts, reason in tables.alike((n, str(e)) for n, e in left_out)),
         *fabric.assumptions,
-        f"as few hosts as hold the devices, {fabric.devices_per_host} on each, and all of them healthy and alike",
+        f"as few hosts as hold the devices, {fabric.devices_per_host} on each"
+        + ("" if fabric.placed is None else ", or those that so many were measured on")
+        + ", and all of them healthy and alike",
         "noise, stragglers and failures, which grow with the number of hosts, are not in it: no rank waits for another",
     ]
     return tables.Table("large", f"all_reduce of {tables.size(size_bytes)} by {fabric.basis}", columns, rows, notes)

@@ -1,6 +1,7 @@
 """A fabric made of measurements: what a fit says of groups in a VM, of rails between hosts, or of all ranks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from collbench.errors import UsageError
@@ -37,18 +38,28 @@ def fabric(
     rails: Ask | None = None,
     at_once: int = 0,
     notes: Sequence[str] = (),
+    placed: Callable[[int], int] | None = None,
 ) -> Fabric:
     """Return the fabric of what was measured.
 
     `whole` is of groups of all ranks (topology `world`), `vm` of groups of one host (`host`), `rails` of groups with
     a rank of each host, `at_once` of them at the same time (`rail`). What the answers are marked with, and that bounds
     are missing, stands in the fabric's assumptions once it was asked; `notes` on the results stand there at once.
+    `placed` says on how many hosts so many devices were measured.
     """
     said = [f"fabric measured: {name}", *notes]
 
     def note(text: str) -> None:
         if text not in said:
             said.append(text)
+
+    @contextmanager
+    def unsaid() -> Iterator[None]:
+        kept = len(said)
+        try:
+            yield
+        finally:
+            del said[kept:]
 
     def told(ask: Ask, collective: str, size_bytes: int, ranks: int, hosts: int) -> Range:
         answer = ask(collective, size_bytes, ranks, hosts)
@@ -89,7 +100,8 @@ def fabric(
             note(_TOGETHER)
         return Split(across=time, together=both)
 
-    return Fabric(name, devices_per_host, inside, across, said, None if whole is None else together, measured=True)
+    all_ranks = None if whole is None else together
+    return Fabric(name, devices_per_host, inside, across, said, all_ranks, measured=True, placed=placed, unsaid=unsaid)
 
 
 def _unmeasured(name: str, collective: str, topology: str, what: str) -> UsageError:

@@ -7,6 +7,7 @@ import csv
 import difflib
 import itertools
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -233,9 +234,7 @@ def device(name: str) -> Device:
     by_name = {known.upper(): one for known, one in devices().items()}
     if plain in by_name:
         return by_name[plain]
-    near = [known for known in by_name if known.startswith(f"{plain}-")][:3] or difflib.get_close_matches(
-        plain, by_name, 1
-    )
+    near = _near(plain, by_name)
     remedy = "give its memory as --device-memory SIZE"
     if near:
         remedy = f"did you mean {' or '.join(by_name[known].name for known in near)}?"
@@ -243,6 +242,17 @@ def device(name: str) -> Device:
         f"--device: got {shown(name)}, expected a known GPU or vGPU profile such as "
         f"A100-80GB, H100-80GB, A40-24C, L40S-48C; {remedy}"
     )
+
+
+def _near(plain: str, by_name: Mapping[str, Device]) -> list[str]:
+    """Return the names that may be meant: of a board alone its first, of its profiles those nearest in memory."""
+    if first := [known for known in by_name if known.startswith(f"{plain}-")]:
+        return first[:3]
+    board, _, size = plain.rpartition("-")
+    its = [known for known in by_name if known.rpartition("-")[0] == board]
+    if its and (gib := re.match("[0-9]{1,9}", size)):
+        return sorted(its, key=lambda known: abs(by_name[known].memory_bytes - int(gib[0]) * 2**30))[:3]
+    return difflib.get_close_matches(plain, by_name, 1)
 
 
 def given(option: str, text: str, least: int = 1) -> int:

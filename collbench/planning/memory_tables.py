@@ -110,14 +110,14 @@ def _refused(workload: Workload, devices: int, least: int) -> str:
 def traffic(workload: Workload, recipe: memory.Recipe, held: Table, fabric: Fabric | None) -> Table:
     """Return the collectives of a step for each row of the first table that fits."""
     parts, model = workload.tensor_ranks, memory.model_of(workload)
-    rows, unknown = [], {}
+    rows, unknown = [], list[tuple[str, str]]()
     for row in held.rows:
         if row["fits"] != "fits":
             continue
         one = memory.Recipe(recipe.optimizer, recipe.precision, row["zero"], recipe.activations_bytes)
         for each in memory.traffic(model, one, row["devices"] // parts):
             cost, why = (None, "") if fabric is None else _cost(workload, fabric, each, row["devices"])
-            unknown[why] = ""
+            unknown += [(f"{row['devices']}", why)] if why else []
             cells = {
                 "zero": row["zero"],
                 "devices": row["devices"],
@@ -144,17 +144,17 @@ def traffic(workload: Workload, recipe: memory.Recipe, held: Table, fabric: Fabr
     if fabric is not None:
         title += f"; times by {fabric.basis}"
         notes += fabric.assumptions
-    notes += [f"a time is unknown: {why}" for why in unknown if why]
+    notes += [f"a time is unknown for {counts} devices: {why}" for counts, why in tables.alike(unknown)]
     notes += [] if rows else ["no gradient or weight travels: each stage fits without dividing anything, or nowhere"]
     return Table("traffic", title, columns, rows, notes)
 
 
 def _cost(workload: Workload, fabric: Fabric, one: memory.Traffic, devices: int) -> tuple[Range | None, str]:
-    on_host = min(devices, fabric.devices_per_host)
-    if devices % on_host:
-        return None, f"{devices} devices do not fill hosts of {on_host}"
+    where = fabric.filled(devices)
+    if where is None:
+        return None, f"they do not fill hosts of {fabric.devices_per_host}"
     try:
-        layout = groups.of(workload, devices, devices // on_host).reducing(one.expert)
+        layout = groups.of(workload, devices, where.hosts).reducing(one.expert)
         return fabric.cost(one.collective, one.size_bytes, layout).total, ""
     except (ValueError, CollbenchError) as error:
         return None, str(error)

@@ -12,7 +12,7 @@ from pydantic import Field
 from collbench.errors import CollbenchError
 from collbench.planning import tables, values
 from collbench.planning.costs import Range
-from collbench.planning.fabric import Fabric, Layout
+from collbench.planning.fabric import Fabric
 from collbench.planning.tables import Column
 from collbench.planning.values import Table
 from collbench.units import format_duration, format_rate
@@ -125,11 +125,11 @@ def all_reduce_s(reference: Reference, devices: int) -> float:
 
 def on_fabric(reference: Reference, row: Row, fabric: Fabric) -> tuple[Range | None, str]:
     """Return the seconds of that all_reduce on the user's fabric, on as many devices; None and why it does not know."""
-    on_host = min(fabric.devices_per_host, row.devices)
-    if row.devices % on_host:
-        return None, f"{row.devices} devices do not fill hosts of {on_host}"
+    where = fabric.filled(row.devices)
+    if where is None:
+        return None, f"they do not fill hosts of {fabric.devices_per_host}"
     try:
-        split = fabric.cost("all_reduce", reference.gradient_bytes, Layout(row.devices, row.devices // on_host))
+        split = fabric.cost("all_reduce", reference.gradient_bytes, where)
     except CollbenchError as error:
         return None, str(error)
     return split.total, ""
@@ -190,7 +190,9 @@ def table(reference: Reference, fabric: Fabric | None, yours: Sequence[Yours] = 
         )
         notes += fabric.assumptions
         title += f"; beside it all_reduce by {fabric.basis}"
-    notes += dict.fromkeys(f"all_reduce here is unknown: {why}" for _, why in here.values() if why)
+    by_devices = sorted(reference.rows, key=lambda row: row.devices)
+    unknown = [(f"{row.devices}", here[row.system][1]) for row in by_devices if here and here[row.system][1]]
+    notes += [f"all_reduce here is unknown for {counts} devices: {why}" for counts, why in tables.alike(unknown)]
     if left_out:
         notes.append(
             f"{left_out} is not beside them: the published model has {reference.parameters:,} parameters, and times "

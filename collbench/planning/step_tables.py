@@ -29,21 +29,20 @@ class Asked:
 def table(workload: Workload, fabric: Fabric, asked: Asked) -> tuple[Table, list[Step]]:
     """Return the table, and its steps."""
     found: list[Step] = []
-    left_out: list[str] = []
-    refused: list[ValueError | CollbenchError] = []
+    refused: list[tuple[str, ValueError | CollbenchError]] = []
     for devices, hosts in _layouts(fabric, asked):
         try:
             if devices > hosts * fabric.devices_per_host:
-                raise ValueError(f"a host has {fabric.devices_per_host} devices")
+                raise ValueError(f"a host has {_count(fabric.devices_per_host, 'device')}")
             batch = _batch(workload, asked, devices)
             found.append(forecast(workload, fabric, devices, hosts, batch))
         except (ValueError, CollbenchError) as error:
-            refused.append(error)
-            left_out.append(f"left out: {devices} devices on {hosts} host{'s' * (hosts > 1)}: {error}")
-    if refused and not found and isinstance(refused[0], CollbenchError):
-        raise refused[0]
+            refused.append((f"{_count(devices, 'device')} on {_count(hosts, 'host')}", error))
+    if not found and refused and isinstance(first := refused[0][1], CollbenchError):
+        raise first
+    left_out = [f"{layouts}: {reason}" for layouts, reason in tables.alike((one, str(e)) for one, e in refused)]
     if not found:
-        reasons = "; ".join(line.removeprefix("left out: ") for line in left_out) or "no count given"
+        reasons = "; ".join(left_out) or "no count given"
         raise UsageError(
             f"forecast: got no layout that can be ({reasons}), expected others; change --devices or --hosts"
         )
@@ -64,7 +63,8 @@ def table(workload: Workload, fabric: Fabric, asked: Asked) -> tuple[Table, list
         tables.beyond(),
     ]
     rows = [_row(step, found[0]) for step in found]
-    notes = [*described(workload), *_assumed(workload, found), *fabric.assumptions, *left_out]
+    notes = [*described(workload), *_assumed(workload, found), *fabric.assumptions]
+    notes += [f"left out: {line}" for line in left_out]
     if sentence := limits(found):
         notes.append(sentence)
     return Table("steps", f"{workload.title} on {fabric.name}: a training step", columns, rows, notes), found
@@ -90,11 +90,15 @@ def _row(step: Step, base: Step) -> dict[str, object]:
     }
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number > 1)}"
+
+
 def _layouts(fabric: Fabric, asked: Asked) -> Iterator[tuple[int, int]]:
     if not asked.hosts:
         counts = asked.devices or _doubling(fabric.devices_per_host)
         for devices in counts:
-            yield devices, -(-devices // fabric.devices_per_host)
+            yield devices, fabric.hosts(devices)
     for hosts in asked.hosts:
         for devices in asked.devices or (hosts * fabric.devices_per_host,):
             yield devices, hosts
@@ -151,7 +155,7 @@ def _assumed(workload: Workload, found: list[Step]) -> list[str]:
         "collectives do occupy some of its processors)",
         "low and high take all costs at their bounds together",
         "efficiency: samples a second and device over those of the first row "
-        f"({base.devices} device{'s' * (base.devices > 1)}, batch {base.batch})"
+        f"({_count(base.devices, 'device')}, batch {base.batch})"
         + ", which is EXTRAPOLATED, beyond what was measured"
         * base.extrapolated,
     ]

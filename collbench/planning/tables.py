@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,6 +96,21 @@ def ranged(name: str, unit: str, title: str, text: Callable[[Any], str]) -> list
     ending = f"_{unit}" if unit else ""
     low, high = f"{name}_low{ending}", f"{name}_high{ending}"
     return [Column(f"{name}{ending}", title, text, (low, high)), Column(low, ""), Column(high, "")]
+
+
+def alike(refused: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Put together reasons that differ only in what they got: all that each of them refuses, and the sentence."""
+    found: dict[tuple[str, str, str], tuple[dict[str, None], dict[str, None]]] = {}
+    for what, reason in refused:
+        where, _, rest = reason.partition("got ")
+        got, _, expected = rest.partition(", expected ")
+        key = (where, expected, "") if expected else ("", "", reason)
+        everything, each = found.setdefault(key, ({}, {}))
+        everything[what], each[got] = None, None
+    return [
+        (", ".join(everything), reason or f"{where}got {', '.join(each)}, expected {expected}")
+        for (where, expected, reason), (everything, each) in found.items()
+    ]
 
 
 def tell(tables: Sequence[Table], form: str) -> None:

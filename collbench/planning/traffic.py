@@ -44,13 +44,15 @@ class Traffic:
     """What the devices of one layout exchange in a step.
 
     `price` is what a collective of so many bytes costs those who reduce gradients together, of experts or of the rest;
-    `layers` are what the layers wait for: how often, what it costs, and what a few bytes would cost.
+    `layers` are what the layers wait for: how often, what it costs, and what a few bytes would cost; `first` is what
+    these would cost those of `price`.
     """
 
     workload: Workload
     price: Callable[[str, int, bool], Split]
     layers: Sequence[tuple[int, Split, Callable[[], Split]]]
     reduces: bool
+    first: Callable[[str, bool], Split]
 
     def cost(self, compute: float | None) -> Split:
         """Return what all that travels costs, one after the other; Horovod's messages depend on the computation."""
@@ -101,7 +103,7 @@ class Traffic:
         @cache
         def seconds(collective: str, size_bytes: int, expert: bool) -> float:
             cost = self.price(collective, size_bytes, expert)
-            return view(cost, lambda: self.price(collective, _PROBE_BYTES, expert))
+            return view(cost, lambda: self.first(collective, expert))
 
         return lambda collective, bucket: seconds(collective, bucket.size_bytes, bucket.expert)
 
@@ -125,13 +127,17 @@ def of(workload: Workload, fabric: Fabric, devices: int, hosts: int, batch: int)
     def price(collective: str, size_bytes: int, expert: bool) -> Split:
         return fabric.cost(collective, size_bytes, them.reducing(expert))
 
+    @cache
+    def first(collective: str, expert: bool) -> Split:
+        return fabric.probe(collective, _PROBE_BYTES, them.reducing(expert))
+
     def layer(one: Exchange) -> tuple[int, Split, Callable[[], Split]]:
         layout = them.exchanging(one)
         cost = fabric.cost(one.collective, one.bytes_per_sample * batch, layout)
-        return one.times, cost, cache(lambda: fabric.cost(one.collective, _PROBE_BYTES, layout))
+        return one.times, cost, cache(lambda: fabric.probe(one.collective, _PROBE_BYTES, layout))
 
     layers = [layer(one) for one in workload.exchanges]
-    return Traffic(workload, price, layers, them.dense.devices > 1)
+    return Traffic(workload, price, layers, them.dense.devices > 1, first)
 
 
 def collectives(zero: int) -> list[tuple[str, int]]:

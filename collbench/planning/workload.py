@@ -22,6 +22,8 @@ BACKWARD_SHARE = 2 / 3
 """Backward computes two gradients (of inputs and of weights) where forward computes one product."""
 MOST_TENSORS = 100_000
 """More are a slip: the largest models that are published have some thousands."""
+MOST_PARAMETERS = 10**15
+"""More are a slip: the largest models that are published have some 10^12."""
 
 _EXAMPLES: Mapping[str, str] = {
     "schema": "1",
@@ -269,6 +271,11 @@ class Document(Table):
             remedy = f"together the groups come to {number:,} tensors: repeat less, or put tensors together"
             raise refused(f"groups of at most {MOST_TENSORS:,} tensors", remedy, at=("group", most, "repeat"))
         found = _tensors(self.group)
+        if (parameters := sum(one.elements for one in found)) > MOST_PARAMETERS:
+            remedy = f"together the groups come to {parameters:.3g} parameters: correct their shapes"
+            raise refused(
+                f"tensors of at most {MOST_PARAMETERS:,} parameters together", remedy, at=("group",), got="more"
+            )
         if self.published is not None:
             for key, got in (("tensors", len(found)), ("parameters", sum(one.elements for one in found))):
                 said = getattr(self.published, key)

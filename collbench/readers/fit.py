@@ -219,11 +219,17 @@ def drawn(found: Fit) -> tuple[tuple[tuple[Segment, ...], Floats], ...]:
 
 
 def estimates(found: Fit) -> tuple[tuple[Estimate, Estimate, Estimate], ...]:
-    """alpha in seconds, B in bytes/s and the half-performance size alpha x B in bytes, of each segment."""
+    """alpha in seconds, B in bytes/s and the half-performance size alpha x B in bytes, of each segment.
+
+    One size tells none of them.
+    """
     launches = found.curve.launches
     replicates = [refitted(found, row) for row in found.replicates] if launches > 1 else []
     result = []
     for place, segment in enumerate(found.segments):
+        if segment.first == segment.last:
+            result.append((Estimate(None), Estimate(None), Estimate(None)))
+            continue
         its = [replicate[place] for replicate in replicates]
         per_byte = interval(segment.per_byte_s, [one.per_byte_s for one in its], launches)
         bandwidth = Estimate(*(1 / x if x else None for x in (per_byte.value, per_byte.high, per_byte.low)))

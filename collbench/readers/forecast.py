@@ -7,7 +7,7 @@ size, and each number of ranks, is forecast from the others; beyond the last one
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from collbench.readers.fit_rows import Curve, Floats
 from collbench.readers.fitted import Fitted
 from collbench.readers.forecast_range import (
     SAME_SIZE,
-    beside,
     beyond,
     distance,
     measured,
@@ -27,7 +26,7 @@ from collbench.readers.forecast_range import (
     usual_hosts,
     with_more,
 )
-from collbench.readers.over_ranks import NEAR, anchored, as_good, rank_error
+from collbench.readers.over_ranks import NEAR, anchored, anchors, as_good, rank_error
 from collbench.units import about, format_duration, format_size
 
 UNTRIED = "not known"
@@ -62,27 +61,6 @@ class Forecast:
     """Empty where that number of ranks was measured."""
     extrapolated: bool = False
     marks: tuple[str, ...] = field(default=())
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A question that a family refused: among so many ranks, on so many hosts where that was said, and the sentence."""
-
-    its: Fitted
-    ranks: int
-    hosts: int | None
-    error: UsageError
-
-    def octaves(self) -> float:
-        """How far from the ranks and hosts that the family was measured on."""
-        hosts = usual_hosts(self.its, self.ranks) if self.hosts is None else self.hosts
-        asked = ((self.ranks, self.its.ranks), (hosts, self.its.hosts))
-        return sum(min(abs(math.log2(max(got, 1) / one)) for one in known) for got, known in asked)
-
-
-def nearest_refusal(refused: Sequence[Refusal]) -> UsageError:
-    """The sentence of the family that was measured nearest to what was asked: what it lacks is least."""
-    return min(refused, key=Refusal.octaves).error
 
 
 @dataclass(frozen=True)
@@ -124,13 +102,13 @@ def forecast(its: Fitted, size_bytes: int, ranks: int, hosts: int | None = None,
     """
     hosts = usual_hosts(its, ranks) if hosts is None else hosts
     over = beyond(its, size_bytes, ranks, hosts)
+    same = measured(its, ranks, hosts)
+    _sizes_told(its, same or anchors(its.several, ranks, hosts), size_bytes)
     if over and not extrapolate:
         raise UsageError(
             f"forecast: {its.family.value('collective')}: {over[0].name}: got {over[0].got}, expected "
             f"{over[0].expected} as measured; measure it, or allow --extrapolate and a wider interval"
         )
-    same = measured(its, ranks, hosts)
-    _bandwidth_known(its, same or beside(its, ranks), size_bytes)
     if same:
         part, law = _measured_at(same[0], size_bytes) or _over_sizes(same[0], size_bytes), ""
     else:
@@ -152,15 +130,20 @@ def forecast(its: Fitted, size_bytes: int, ranks: int, hosts: int | None = None,
     )
 
 
-def _bandwidth_known(its: Fitted, fits: Sequence[Fit], size: int) -> None:
-    """Refuse a size beyond those whose times do not grow with it."""
+def _sizes_told(its: Fitted, fits: Sequence[Fit], size: int) -> None:
+    """Refuse a size of which the measured ones tell nothing: beside one alone, and beyond those of times that stay."""
+    where, got = f"forecast: {its.family.value('collective')}: size", format_size(size)
     for one in fits:
         largest = float(one.curve.sizes[-1])
-        if math.log(size / largest) >= SAME_SIZE and not one.segments[-1].per_byte_s:
+        away, most = math.log(size / largest), format_size(round(largest))
+        if len(one.curve.sizes) == 1 and abs(away) >= SAME_SIZE:
             raise UsageError(
-                f"forecast: {its.family.value('collective')}: size: got {format_size(size)}, expected at most "
-                f"{format_size(round(largest))} as measured: the times up to there do not grow with the size, so they "
-                "tell nothing of the bandwidth; measure larger sizes"
+                f"{where}: got {got}, expected {most} as measured: one size tells neither alpha nor B; measure several"
+            )
+        if away >= SAME_SIZE and not one.segments[-1].per_byte_s:
+            raise UsageError(
+                f"{where}: got {got}, expected at most {most} as measured: the times up to there do not grow with the "
+                "size, so they tell nothing of the bandwidth; measure larger sizes"
             )
 
 
@@ -177,36 +160,61 @@ def _measured_at(its: Fit, size: int) -> _Part | None:
 
 def _over_sizes(its: Fit, size: int) -> _Part:
     curve = its.curve
-    at, times = np.array([float(size)]), np.log(curve.times)
-    value = float(carried(its.segments, curve.sizes, times, at)[0])
+    at = np.array([float(size)])
+    value = float(carried(its.segments, curve.sizes, np.log(curve.times), at)[0])
     launches, marks = _launch_error(its, at)
     if np.abs(np.log(curve.sizes / size)).min() < SAME_SIZE:
         return _Part(value, launches, 0.0, marks)
-    octaves = math.log2(size / curve.sizes[-1])
+    octaves, slower = _octaves_beyond(curve.sizes[0], curve.sizes[-1], size), 0.0
+    if octaves:
+        end = _another(curve, len(curve.sizes) - 1 if octaves > 0 else 0)
+        least, most = _bounds(end[0], end[1], octaves)
+    else:
+        least, most = _between(its, size)
     if octaves > 0:
-        # A larger size takes no less, and no more than in proportion but for a bandwidth that falls and for caches.
-        least, most, _ = _another(curve, len(curve.sizes) - 1)
-        most += math.log(2.0**octaves) + _wandering(octaves)
+        model = _ahead_error(its, octaves)
         caches, slower = _caches(curve, octaves)
-        return _Part(value, launches, _ahead_error(its, octaves), (*marks, *caches), least, most, slower)
-    held_out = its.carried
-    if held_out is None:
-        return _Part(value, launches, None, (*marks, "too few sizes to say how far off it may be"))
-    below = math.log2(curve.sizes[0] / size)
+        marks = (*marks, *caches)
+    else:
+        model = _held_out_error(its, size, -octaves)
+    if model is None and least > -math.inf:
+        model = max(most + slower - value, value - least)
+        marks = (*marks, "too few sizes to say how far off the fit is: the interval is what the measured ones allow")
+    elif model is None:
+        marks = (*marks, "too few sizes to say how far off it may be")
+    return _Part(value, launches, model, marks, least, most, slower)
+
+
+def _octaves_beyond(low: float, high: float, size: int) -> float:
+    """From the ends of the sizes measured: positive for a larger size, negative for a smaller one, 0 between."""
+    return math.log2(size / min(max(size, low), high))
+
+
+def _bounds(low: float, high: float, octaves: float) -> tuple[float, float]:
+    """The least and the most that a size so far beyond an end can take, by those of the end: logarithms all.
+
+    A larger one takes no less, and no more than in proportion but for a bandwidth that changes (and a cache, which is
+    `slower`). A smaller one takes no longer, and is carried no faster but for caches.
+    """
+    if octaves > 0:
+        return low, high + octaves * math.log(2) + _wandering(octaves)
+    times = 2.0**-octaves
+    return low - math.log(times * min(times, _SLOWER_THAN_CACHE)), high
+
+
+def _held_out_error(its: Fit, size: int, below: float) -> float | None:
+    """Half the interval by how the nearest sizes are forecast from the others; for a size so many octaves below all."""
+    if its.carried is None:
+        return None
+    sizes = its.curve.sizes
     # Between measured sizes it is worth what it was between others, not what it was at the ends.
-    inner = slice(1, -1) if below < 0 else slice(None)
-    near = np.argsort(np.abs(np.log(curve.sizes[inner] / size)), kind="stable")[:NEAR]
-    times_t = student(max(len(near), 2))
-    if below <= 0:
+    inner = slice(None) if below else slice(1, -1)
+    near = np.argsort(np.abs(np.log(sizes[inner] / size)), kind="stable")[:NEAR]
+    off = its.carried
+    if not below:
         # What was held out stood so far from others; a size in a gap stands farther.
-        farther = np.maximum(np.abs(np.log2(curve.sizes / size)).min() / _octaves_apart(curve.sizes), 1.0)
-        off = (held_out * farther)[inner][near]
-        return _Part(value, launches, times_t * root_mean_square(off), marks, *_between(its, size))
-    wide = times_t * root_mean_square(held_out[inner][near])
-    # A smaller size takes no longer, and is carried no faster but for caches.
-    low, most, _ = _another(curve, 0)
-    least = low - math.log(2.0**below * min(2.0**below, _SLOWER_THAN_CACHE))
-    return _Part(value, launches, wide * (1 + below), marks, least, most)
+        off = off * np.maximum(np.abs(np.log2(sizes / size)).min() / _octaves_apart(sizes), 1.0)
+    return student(max(len(near), 2)) * root_mean_square(off[inner][near]) * (1 + below)
 
 
 def _octaves_apart(sizes: Floats) -> Floats:
@@ -255,8 +263,8 @@ def _caches(curve: Curve, octaves: float) -> tuple[tuple[str, ...], float]:
     if touched is None or touched >= _BEYOND_CACHES:
         return (), 0.0
     slower = min(2.0**octaves, _SLOWER_THAN_CACHE)
-    said = f"measured on {about(touched)} of buffers, which a cache may hold: the upper end allows for "
-    return (f"{said}{slower:.2g} times the time",), math.log(slower)
+    said = f"measured on {about(touched)} of buffers, which a cache may hold: the upper end allows for its end"
+    return (f"{said} ({slower:.2g} times the time)",), math.log(slower)
 
 
 def _launch_error(its: Fit, at: Floats) -> tuple[float, tuple[str, ...]]:
@@ -314,26 +322,42 @@ def _wandering(octaves: float) -> float:
 
 
 def _over_ranks(its: Fitted, size: int, ranks: int, hosts: int, layout_beyond: bool) -> _Part:
-    """By the best-supported law; those that are as well supported widen the interval to their forecasts."""
-    per_host = -(-ranks // hosts)
-    best = its.laws[0]
-    values = {
-        one.fitted.law.name: float(anchored(one.fitted, its.fits, np.array([float(size)]), ranks, hosts, per_host)[0])
-        for one in its.laws
-        if as_good(one, best)
-    }
+    """By the best-supported law; beyond the sizes measured, within what the last of them allows."""
+    part, sizes = _by_law(its, size, ranks, hosts, layout_beyond), _common_sizes(its, ranks, hosts)
+    octaves = _octaves_beyond(*sizes, size)
+    if abs(octaves) * math.log(2) < SAME_SIZE:
+        return part
+    end = _by_law(its, sizes[octaves > 0], ranks, hosts, layout_beyond)
+    if end.half is None:
+        return part
+    least, most = _bounds(end.low, end.high, octaves)
+    value = max(part.value, end.value) if octaves > 0 else min(part.value, end.value)
+    return replace(part, value=value, least=max(part.least, least), most=min(part.most, most))
+
+
+def _common_sizes(its: Fitted, ranks: int, hosts: int) -> tuple[int, int]:
+    """The smallest and the largest that all curves have which the law is carried by."""
+    sizes = [one.curve.sizes for one in anchors(its.several, ranks, hosts)]
+    return int(max(one[0] for one in sizes)), int(min(one[-1] for one in sizes))
+
+
+def _by_law(its: Fitted, size: int, ranks: int, hosts: int, layout_beyond: bool) -> _Part:
+    """Laws that are as well supported as the best one widen the interval to their forecasts."""
+    per_host, best = -(-ranks // hosts), its.laws[0]
+    good, at = [one.fitted for one in its.laws if as_good(one, best)], np.array([float(size)])
+    values = {one.law.name: float(anchored(one, its.several, at, ranks, hosts, per_host)[0]) for one in good}
     # Where nothing tells the laws apart, it is in the middle of them.
     value = values[best.fitted.law.name] if best.error is not None else float(np.median(list(values.values())))
-    spread = max(abs(other - value) for other in values.values())
-    nearest = min(beside(its, ranks), key=lambda one: abs(math.log(one.curve.ranks / ranks)))
+    spread, names = max(abs(other - value) for other in values.values()), sorted(values)
+    nearest = min(anchors(its.several, ranks, hosts), key=lambda one: abs(math.log(one.curve.ranks / ranks)))
     part = _over_sizes(nearest, size)
     marks = part.marks
     if len(values) > 1 and best.error is not None:
-        marks = (*marks, f"as well supported: {', '.join(name for name in values if name != best.fitted.law.name)}")
+        marks = (*marks, f"as well supported: {', '.join(name for name in names if name != best.fitted.law.name)}")
     if best.error is None and len(values) == 1:
         marks = (*marks, f"the only law over ranks, {best.fitted.law.name}, was not tried")
     elif best.error is None:
-        marks = (*marks, f"which law over ranks holds was not tried: it is in the middle of {', '.join(values)}")
+        marks = (*marks, f"which law over ranks holds was not tried: it is in the middle of {', '.join(names)}")
     least, most = -math.inf, math.inf
     floor = no_slower(its, ranks, hosts)
     fewer = None if floor is None else _over_sizes(floor, size)
@@ -342,13 +366,13 @@ def _over_ranks(its: Fitted, size: int, ranks: int, hosts: int, layout_beyond: b
         least = fewer.low
         if value < fewer.value:
             known, law = on_hosts(floor.curve.ranks, floor.curve.hosts), format_duration(math.exp(value))
-            marks = (*marks, f"by the law alone {law}: raised to what {known} take, since more take no less")
+            marks = (*marks, f"raised to what {known} take, since more take no less (by the law alone {law})")
             value = fewer.value
     if part.half is None:
         return _Part(value, part.launches, None, marks)
     if ranks > its.ranks[-1] and (hosts == 1 or nearest.curve.hosts > 1):
         # No law grows faster than the number of ranks or hosts, or twice that by rounding.
-        most = part.value + part.half + math.log(2 * max(ranks / its.ranks[-1], hosts / nearest.curve.hosts))
+        most = part.value + part.half + math.log(2 * max(ranks / nearest.curve.ranks, hosts / nearest.curve.hosts))
     half = math.hypot(part.model or 0.0, rank_error(best, float(size), distance(its, ranks, hosts)), spread)
     # The law's own error says what it misses, even where its neighbours hide it.
     own = max(best.misfit, best.error or 0.0) * (_NORMAL if layout_beyond else 1.0)

@@ -7,14 +7,22 @@ from pathlib import Path
 from collbench.errors import UsageError
 from collbench.output import complain, deliver
 from collbench.readers.fitted import Fitted, fitted
-from collbench.readers.forecast import Forecast, Refusal, forecast, nearest_refusal
+from collbench.readers.forecast import Forecast, forecast
+from collbench.readers.forecast_range import Refusal, nearest_refusal
 from collbench.readers.forecast_rows import gather
 from collbench.readers.forecast_text import as_csv, as_json, fits_text, forecasts_text
 from collbench.record import Record
+from collbench.replay import NAME as REPLAY
 from collbench.units import parse_size
 
 _WHERE = ("topology", "group", "cores", "transport")
 """What of a setting is about the place of its ranks."""
+
+_NOT_FITTED = {
+    "barrier": "a barrier has no size, so there is nothing to fit",
+    REPLAY: "a replay is of several sizes at once, and --replay holds it against a forecast",
+}
+"""Why there is no fit over sizes."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +70,21 @@ def fits_of(records: Sequence[Record], paths: Sequence[Path], collectives: Seque
             raise UsageError(f"forecast: --collective: got {name}, expected one of {', '.join(known)}, as measured")
     found = fitted(row for row in records if not collectives or row.collective in collectives)
     if not found:
-        places = ", ".join(map(str, paths))
+        places, timed = ", ".join(map(str, paths)), _timed(records, collectives)
+        if timed:
+            why = "; ".join(_NOT_FITTED[name] for name in timed if name in _NOT_FITTED) or "they have no size"
+            expected = "those of a collective at several sizes"
+            raise UsageError(f"{places}: got times of {', '.join(timed)} alone, expected {expected}; {why}")
         raise UsageError(f"{places}: got no row with a size and a time, expected results of collectives; measure some")
     return found
+
+
+def _timed(records: Sequence[Record], collectives: Sequence[str]) -> list[str]:
+    """What there are times of, of these collectives (of all where none is named)."""
+    its = (row for row in records if row.status == "ok" and row.time_p50_s)
+    return sorted(
+        {row.collective for row in its if row.collective and row.collective in (collectives or (row.collective,))}
+    )
 
 
 def _answers(
@@ -82,7 +102,7 @@ def _answers(
                 try:
                     answers.append((its, forecast(its, size, ranks, options.hosts, options.extrapolate)))
                 except UsageError as error:
-                    refused.append((_question(its, size, ranks), Refusal(its, ranks, options.hosts, error)))
+                    refused.append((_question(its, size, ranks), Refusal(its, size, ranks, options.hosts, error)))
     if not answers:
         raise nearest_refusal([one for _, one in refused])
     answered = {_question(its, one.size_bytes, one.ranks) for its, one in answers}
@@ -109,7 +129,7 @@ def _notes(found: Sequence[Fitted]) -> list[str]:
 
 def _size(text: str) -> int:
     try:
-        size = parse_size(text)
+        size = parse_size(text) if text.strip("0") else 0
     except ValueError as error:
         raise UsageError(f"forecast: --at: {error}") from error
     if not size:

@@ -10,7 +10,7 @@ import numpy as np
 from collbench.errors import UsageError
 from collbench.readers.fit import Fit
 from collbench.readers.fitted import Fitted
-from collbench.readers.over_ranks import Distance
+from collbench.readers.over_ranks import Distance, anchors
 from collbench.units import format_size
 
 SAME_SIZE = 0.01
@@ -39,6 +39,32 @@ class Over:
         return f"extrapolated: {self.name} {self.got} {self.beyond or f'beyond {self.expected}'}"
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """A question that a family refused, on so many hosts where that was said, and the sentence."""
+
+    its: Fitted
+    size_bytes: int
+    ranks: int
+    hosts: int | None
+    error: UsageError
+
+    def octaves(self) -> tuple[float, float]:
+        """How far from the ranks and hosts that the family was measured on, and from its sizes."""
+        hosts = usual_hosts(self.its, self.ranks) if self.hosts is None else self.hosts
+        asked = ((self.ranks, self.its.ranks), (hosts, self.its.hosts))
+        low, high = self.its.sizes
+        return (
+            sum(min(abs(math.log2(max(got, 1) / one)) for one in known) for got, known in asked),
+            abs(math.log2(max(self.size_bytes, 1) / min(max(self.size_bytes, low), high))),
+        )
+
+
+def nearest_refusal(refused: Sequence[Refusal]) -> UsageError:
+    """The sentence of the family that was measured nearest to what was asked: what it lacks is least."""
+    return min(refused, key=Refusal.octaves).error
+
+
 def measured(its: Fitted, ranks: int, hosts: int) -> list[Fit]:
     """The fit on so many ranks of so many hosts, if it was measured."""
     return [one for one in its.fits if (one.curve.ranks, one.curve.hosts) == (ranks, hosts)]
@@ -50,7 +76,7 @@ def usual_hosts(its: Fitted, ranks: int) -> int:
         return min(same)
     for hosts in its.hosts:
         low, high = _density(its, hosts)
-        if low <= _per_host(ranks, hosts) <= high:
+        if hosts <= ranks and low <= _per_host(ranks, hosts) <= high:
             return hosts
     return 1 if its.hosts[-1] == 1 else _per_host(ranks, max(one.curve.ranks_per_host for one in its.fits))
 
@@ -81,7 +107,7 @@ def beyond(its: Fitted, size: int, ranks: int, hosts: int) -> tuple[Over, ...]:
             f"forecast: {where}: got {hosts} hosts, expected 1 as measured: nothing is known of the way between "
             "hosts; measure on 2 hosts at least"
         )
-    over = list(_sizes_beyond(same or beside(its, ranks), size))
+    over = list(_sizes_beyond(same or anchors(its.several, ranks, hosts), size))
     if not same:
         over += [*_counts_beyond("ranks", ranks, _ranks(its)), *_counts_beyond("hosts", hosts, _hosts(its))]
     if not same and its.hosts[-1] > 1:  # on one host the ranks say it already
@@ -106,14 +132,6 @@ def distance(its: Fitted, ranks: int, hosts: int) -> Distance:
             for got, counts in ((ranks, all_ranks), (hosts, all_hosts))
         ),
     )
-
-
-def beside(its: Fitted, ranks: int) -> list[Fit]:
-    """The fits on the nearest numbers of ranks below and above."""
-    counts = _ranks(its)
-    below = max((count for count in counts if count <= ranks), default=counts[0])
-    above = min((count for count in counts if count >= ranks), default=counts[-1])
-    return [one for one in its.fits if one.curve.ranks in (below, above)]
 
 
 def no_slower(its: Fitted, ranks: int, hosts: int) -> Fit | None:

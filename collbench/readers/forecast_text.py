@@ -124,6 +124,9 @@ def _curve(one: Fit) -> list[str]:
     if curve.notes:
         lines[0] += f" {'; '.join(curve.notes)}"
     for segment, (alpha, bandwidth, half) in zip(one.segments, estimates(one), strict=True):
+        if segment.first == segment.last:
+            lines.append(f"    {_size(curve.sizes[0]):>20}: one size tells neither alpha nor B")
+            continue
         ends = f"{_size(curve.sizes[segment.first])} to {_size(curve.sizes[segment.last])}"
         lines.append(
             f"    {ends:>20}: alpha {_shown(alpha, format_duration)}, B {_shown(bandwidth, format_rate)}, "

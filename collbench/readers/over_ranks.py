@@ -114,11 +114,19 @@ def _errors(law: LawFit, rest: Sequence[Fit], measured: Sequence[Curve]) -> tupl
     return np.concatenate(sizes), np.concatenate(errors)
 
 
+def anchors(fits: Sequence[Fit], ranks: int, hosts: int) -> list[Fit]:
+    """The fits that a law is carried by: of the nearest ranks below and above, on as many hosts where there are any."""
+    same = [one for one in fits if one.curve.hosts == hosts] or fits
+    counts = [one.curve.ranks for one in same]
+    below = max((count for count in counts if count <= ranks), default=min(counts))
+    above = min((count for count in counts if count >= ranks), default=max(counts))
+    return [one for one in same if one.curve.ranks in (below, above)]
+
+
 def anchored(law: LawFit, fits: Sequence[Fit], at: Floats, ranks: int, hosts: int, ranks_per_host: int) -> Floats:
     """Logarithms of times by the law, carried by how the curves beside this number of ranks lie off the law."""
-    same = [one for one in fits if one.curve.hosts == hosts] or list(fits)
     off: dict[int, list[Floats]] = {}
-    for one in same:
+    for one in anchors(fits, ranks, hosts):
         curve = one.curve
         measured = carried(one.segments, curve.sizes, np.log(curve.times), at)
         off.setdefault(curve.ranks, []).append(measured - np.log(law.of(curve, at)))
