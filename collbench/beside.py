@@ -134,14 +134,20 @@ def _limit(collective: Collective, group: World, backend: Backend, known: Mappin
     if len(uuids) == 1 or len(set(group.hosts)) > 1:
         return None
     if backend.name == "staged":  # all of it goes to the host and back
-        return _least([device_limits.pcie_limit(uuid) for uuid in uuids])
+        return _pcie_limit(uuids)
     # Which way a CUDA-aware MPI goes nobody tells; ranks that share a device have no link between them.
     if backend.name == "mpi_cuda" or len(set(uuids)) < len(uuids) or _multicast(collective, known):
         return None
     ends = list(pairwise(uuids))
     if isinstance(collective, PeerCopy):
         ends = [(uuids[one], uuids[target]) for one, target in collective.pairs(len(uuids))]
-    return _least([device_limits.nvlink_limit(*pair) or device_limits.pcie_limit(pair[0]) for pair in ends])
+    return _least([device_limits.nvlink_limit(*pair) or _pcie_limit(pair) for pair in ends])
+
+
+def _pcie_limit(uuids: "Iterable[str]") -> "Limit | None":
+    from collbench import device_limits
+
+    return _least([device_limits.pcie_limit(uuid) for uuid in uuids])
 
 
 def _least(limits: "Sequence[Limit | None]") -> "Limit | None":

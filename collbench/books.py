@@ -1,6 +1,5 @@
 """Rank 0's books of a launch: where it runs, the case in progress, the rows, the table that the user sees."""
 
-import contextlib
 import os
 import sys
 import threading
@@ -68,6 +67,7 @@ class Books:
     def __init__(
         self, job: Job, folder: "RunFolder", world: "World", plan: "Plan", *, variant: str = "", quiet: bool = False
     ) -> None:
+        from collbench import rank_devices
         from collbench.clock import measure_clock
         from collbench.provenance import collect_rank, listed, summarise
         from collbench.runner import Place
@@ -79,8 +79,8 @@ class Books:
         self._variant = variant
         self._total = sum(len(group_names(case.topology, world.hosts)) for case in plan.cases)
         self._books = threading.Lock()
-        self._links = _device_links(world, plan)
-        described = collect_rank() | _device_facts(world, plan)
+        self._devices = rank_devices.find(world, job.scenario, plan)
+        described = {**collect_rank(), **self._devices.facts}
         ranks = world.all_gather((described, measure_clock()))
         self.clock = max((clock for _, clock in ranks), key=lambda clock: clock.floor_s)
         self._ranks = summarise([facts for facts, _ in ranks])
@@ -97,13 +97,19 @@ class Books:
                 columns = (*columns, "transport")
             self._table = Table(sys.stdout, columns, quiet=quiet, terminal=watched)
 
+    def check_devices(self) -> None:
+        """Refuse to go on with other devices than the run began with."""
+        from collbench.runs import check_devices
+
+        check_devices(self._folder, self._variant, self._devices.used, self._world.hosts)
+
     def begin(self) -> None:
         """Write down what runs where, and open the table."""
         from collbench.doctor import settings
         from collbench.provenance import collect_launch
         from collbench.topology import sampled
 
-        environment = collect_launch(self._world.library or None) | {"ranks": self._ranks} | self._links
+        environment = collect_launch(self._world.library or None) | {"ranks": self._ranks, **self._devices.described}
         environment["settings_in_files"] = settings.by_file()
         self._folder.write_environment(self._job.launch, environment)
         scenario, world = self._job.scenario, self._world
@@ -226,45 +232,6 @@ class Books:
         reason = reason_of(faults or [fault], self._world.hosts)
         if reason is not None:
             account_for(self._folder, start, reason.status, reason.text)
-
-
-def _uses_devices(plan: "Plan") -> bool:
-    from collbench.backends import backend_named
-
-    return any(backend_named(name).on_device for name in {case.backend for case in plan.cases})
-
-
-def _device_facts(world: "World", plan: "Plan") -> dict[str, object]:
-    """What this rank's device is, where the plan has anything to do with devices."""
-    if not _uses_devices(plan):
-        return {}
-    from collbench import devices
-    from collbench.backends.cuda import device_index, device_uuid, driver_problem
-
-    if (problem := driver_problem()) is not None:
-        return {"device": {"cuda": problem}}
-    try:
-        return {"device": devices.facts(device_uuid(device_index(world)))}
-    except Exception as error:  # CuPy's own types; the backend will say what it cannot do
-        return {"device": {"cuda": str(error)}}
-
-
-def _device_links(world: "World", plan: "Plan") -> dict[str, object]:
-    """How the devices of each host are linked, in the words of `nvidia-smi topo -m`; by rank, collective."""
-    if not _uses_devices(plan):
-        return {}
-    from collbench import devices
-    from collbench.backends.cuda import device_index, device_uuid, driver_problem
-
-    uuid = ""
-    if driver_problem() is None:
-        with contextlib.suppress(Exception):  # CuPy's own types; the backend will say what it cannot do
-            uuid = device_uuid(device_index(world))
-    host = world.hosts[world.rank]
-    found = world.all_gather((host, uuid))
-    own = [its for where, its in found if where == host and its]
-    rows = world.gather((host, devices.paths(own) if world.local_rank == 0 else None)) or []
-    return {"device_links": {where: matrix for where, matrix in rows if matrix}}
 
 
 def _oversubscribed(world: "World", bindings: list[str]) -> bool:

@@ -2,6 +2,7 @@
 
     facts(uuid)      a dictionary for environment.json: every query that is denied (vGPUs deny many) is "not available"
     links(uuids)     what lies between each two devices of one host
+    paths(links), access(links)     the same as rows of words
 
 `uuid` is what `backends.cuda.device_uuid` gives: 32 hexadecimal digits, of a device or of an instance of one (MIG).
 Nothing here raises: without NVML, facts are a sentence and links have nothing.
@@ -104,9 +105,22 @@ def links(uuids: Sequence[str]) -> list[list[Link]]:
     ]
 
 
-def paths(uuids: Sequence[str]) -> list[str]:
-    """Return the matrix of `links` as rows of words, for environment.json."""
-    return [" ".join(link.path for link in row) for row in links(uuids)]
+def paths(found: Sequence[Sequence[Link]]) -> list[str]:
+    """Return a matrix of links as `nvidia-smi topo -m` has it: rows of words."""
+    return [" ".join(link.path.replace(" ", "_") for link in row) for row in found]
+
+
+def access(found: Sequence[Sequence[Link]]) -> list[str]:
+    """Return the peer access of a matrix of links, by the driver's word: nvlink, pcie, no, ? (denied) or X."""
+    return [" ".join(_access(link) for link in row) for row in found]
+
+
+def _access(link: Link) -> str:
+    if link.path == "X":
+        return "X"
+    if link.read == link.write == "ok":
+        return "nvlink" if link.nvlink == "ok" else "pcie"
+    return "?" if NOT_AVAILABLE in (link.read, link.write) else "no"
 
 
 @dataclass(frozen=True)

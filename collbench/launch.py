@@ -106,8 +106,10 @@ def launch(options: LaunchOptions) -> int:
             starter.ask_choices(scenario, scenario.variants or (None,), signals)
         for number, variant in _order(scenario, launches) if not signals.got else ():
             codes.append(starter.start(signals, variant, "--launch", str(number)))
-            # A resume goes on, or a case that always ends its launch would keep those that follow from theirs.
-            if signals.got or (codes[-1] not in IN_ORDER and not options.resume):
+            # A resume goes on, or a case that always ends its launch would keep those that follow from theirs; but not
+            # after what is refused, since each launch would refuse it.
+            refused = codes[-1] == UsageError.exit_code
+            if signals.got or refused or (codes[-1] not in IN_ORDER and not options.resume):
                 break
     if options.quiet and folder.results_path.exists():
         tell(str(shown_path(folder.results_path)))

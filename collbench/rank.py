@@ -172,6 +172,7 @@ def _run(
         rows=launch.rows,
         choices=world.from_root(lambda: load_choices(folder.path, options.variant)),
     )
+    world.from_root(launch.check_devices)
     if options.choices:
         choices = runner.choose(plan)
         world.from_root(lambda: launch.keep_choices(options.variant, choices))

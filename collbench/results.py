@@ -25,7 +25,7 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -46,13 +46,17 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class RunInfo:
-    """What a resume must agree with: the scenario's name and digest, the ranks, the launches; `created` is in UTC."""
+    """What a resume must agree with: the scenario's name and digest, the ranks, the launches, the devices.
+
+    `created` is in UTC. `devices[variant][rank]` are UUIDs; a variant that uses none, or has not begun, is not in it.
+    """
 
     scenario: str
     scenario_digest: str
     ranks: int
     created: str
     launches: int = 1
+    devices: Mapping[str, Sequence[Sequence[str]]] = dataclasses.field(default_factory=dict)
 
 
 class RunFolder:
@@ -231,6 +235,7 @@ class RunFolder:
         path = self.path / "run.json"
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
+            found = {"devices": {}} | found  # an earlier version's run has none
             return RunInfo(**{field.name: found[field.name] for field in dataclasses.fields(RunInfo)})
         except FileNotFoundError:
             raise UsageError(f"{path}: got nothing, expected what a run writes first; start a new run") from None

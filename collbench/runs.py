@@ -2,7 +2,8 @@
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -85,6 +86,31 @@ def check_launches(info: RunInfo, launches: int | None) -> None:
             f"--resume: got --launches {launches}, expected {info.launches} as the run began with; "
             "leave it out, or start a new run"
         )
+
+
+def check_devices(folder: RunFolder, variant: str, found: Sequence[Sequence[str]], hosts: Sequence[str]) -> None:
+    """Refuse other devices than the run began with, by their UUIDs; write down those that it begins with.
+
+    Rows of one run are held against each other: a slowdown or a limit over other devices, or another number of them,
+    would be none.
+    """
+    info = folder.read_info()
+    begun = info.devices.get(variant)
+    if begun is None:
+        if found and all(found):
+            folder.write_info(replace(info, devices={**info.devices, variant: found}))
+        return
+    for rank, (now, then) in enumerate(zip(found, begun, strict=False)):
+        if list(now) != list(then):
+            raise UsageError(
+                f"{folder.path}: rank {rank} on {hosts[rank]}: got {_named(now)}, expected {_named(then)} as the run "
+                "began with; show it those (CUDA_VISIBLE_DEVICES), or start a new run where they are gone (a vGPU has "
+                "another UUID once its VM has restarted)"
+            )
+
+
+def _named(devices: Sequence[str]) -> str:
+    return f"device{'s' * (len(devices) > 1)} {', '.join(devices)}" if devices else "no device"
 
 
 def drop_unfinished(folder: RunFolder) -> int:

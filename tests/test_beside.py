@@ -111,20 +111,26 @@ def test_a_backend_without_a_device_has_no_neighbours() -> None:
         neighbours.want(replace(CASE, neighbour="copy"), backend.group, backend)
 
 
-FAST, SLOW, PCIE = Limit(450e9, "NVLinks"), Limit(100e9, "NVLinks"), Limit(63e9, "PCIe")
+FAST, SLOW = Limit(450e9, "NVLinks"), Limit(100e9, "NVLinks")
+PCIE, HALF = Limit(63e9, "PCIe"), Limit(31.5e9, "PCIe x8")
 
 
 def limit_of(
     monkeypatch: pytest.MonkeyPatch, collective: str, backend: str, *, pattern: str = "", size: int = 4,
-    uuids: str = "abcd", known: dict[str, str] | None = None,
+    uuids: str = "abcd", known: dict[str, str] | None = None, nvlink: bool = True, slow: str = "",
 ) -> tuple[float | None, str | None]:  # fmt: skip
-    """The limit of a row on devices a to d, whose links are fast but for the one between c and d, and a and d."""
+    """The limit of a row on devices a to d, whose links are fast but for the one between c and d, and a and d.
+
+    Those in `slow` are in slots of half the width.
+    """
 
     def linked(one: str, other: str) -> Limit | None:
+        if not nvlink:
+            return None
         return SLOW if {one, other} in ({"c", "d"}, {"a", "d"}) else FAST
 
     monkeypatch.setattr("collbench.device_limits.nvlink_limit", linked)
-    monkeypatch.setattr("collbench.device_limits.pcie_limit", lambda uuid: PCIE)
+    monkeypatch.setattr("collbench.device_limits.pcie_limit", lambda uuid: HALF if uuid in slow else PCIE)
     group: Any = SimpleNamespace(size=size, rank=0, hosts=("h",) * size, all_gather=lambda _: list(uuids[:size]))
     of: Any = SimpleNamespace(name=backend, uuid="a")
     found = limit_columns(collective_of(collective, pattern, size), group, of, known or {})
@@ -141,6 +147,14 @@ def test_a_limit_is_of_the_links_that_are_used(monkeypatch: pytest.MonkeyPatch) 
     assert limit("peer_copy", "device", pattern="engine one_way", size=3) == (450, "NVLinks")
     assert limit("peer_copy", "device", pattern="engine one_way") == (100, "NVLinks")
     assert limit("peer_copy", "device", pattern="engine all", size=3) == (450, "NVLinks")
+
+
+def test_a_limit_over_pcie_is_that_of_the_slower_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = partial(limit_of, monkeypatch, nvlink=False)
+    one_way = partial(limit, "peer_copy", "device", pattern="engine one_way", size=3)
+    assert one_way(slow="a") == one_way(slow="c") == (31.5, "PCIe x8")
+    assert one_way(slow="b") == (63, "PCIe")
+    assert limit("all_reduce", "nccl", slow="d") == (31.5, "PCIe x8")
 
 
 def test_a_copy_of_one_rank_is_held_against_the_links_of_its_devices(monkeypatch: pytest.MonkeyPatch) -> None:

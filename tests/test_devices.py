@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from collbench import devices
-from collbench.devices import Link, facts, links, paths
+from collbench.devices import Link, access, facts, links, paths
 from collbench.nvml import NOT_AVAILABLE
 from fake_nvml import Device, as_nvml, hexadecimal, installed, links_to
 
@@ -19,7 +19,8 @@ def test_a_machine_without_nvml_has_one_sentence(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(devices, "opened", lambda: None)
     assert facts(hexadecimal(1)) == {"nvml": "NVML cannot be used (why)"}
     assert links([hexadecimal(1), hexadecimal(2)]) == [[Link()] * 2] * 2
-    assert paths([hexadecimal(1)]) == [NOT_AVAILABLE]
+    assert paths(links([hexadecimal(1)])) == ["not_available"]
+    assert access(links([hexadecimal(1)])) == ["?"]
 
 
 def test_a_device_that_nvml_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,8 +144,8 @@ def test_direct_links_are_counted_by_the_far_ends_address(monkeypatch: pytest.Mo
     two = device(2, links_to((0, "00000001:18:00.0", 25781), (0, "00000001:18:00.0", 25781)))
     with installed(monkeypatch, one, two, device(4, {}, level=10, nvlink=5)):
         found = links([hexadecimal(1), hexadecimal(2), hexadecimal(4)])
-        words = paths([hexadecimal(1), hexadecimal(2), hexadecimal(4)])
-    assert words == ["X NV2 SYS", "NV2 X SYS", "PIX PIX X"]
+    assert paths(found) == ["X NV2 SYS", "NV2 X SYS", "PIX PIX X"]
+    assert access(found) == ["X nvlink nvlink", "nvlink X nvlink", "pcie pcie X"]
     assert found[0][1] == Link("NV2", "ok", "ok", "ok", 2, "4.0", 2 * 25781e6)
     assert found[0][2].nvlinks == 0  # link 2 leads to a device that is not ours
     assert found[2][0] == Link("PIX", "ok", "ok", "not supported")
@@ -161,13 +162,13 @@ def test_through_switches_all_links_lead_everywhere(monkeypatch: pytest.MonkeyPa
 def test_a_pair_has_as_many_links_as_its_poorer_device(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = (device(n, links_to(*[(2, "0000000f:01:00.0", 26562)] * many)) for n, many in ((1, 18), (2, 16)))
     with installed(monkeypatch, one, two):
-        assert paths([hexadecimal(1), hexadecimal(2)]) == ["X NV16", "NV16 X"]
+        assert paths(links([hexadecimal(1), hexadecimal(2)])) == ["X NV16", "NV16 X"]
 
 
 def test_links_that_lead_elsewhere_are_not_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = (device(n, links_to(*[(0, "0000000e:18:00.0", 25781)] * 4)) for n in (1, 2))
     with installed(monkeypatch, one, two):
-        assert paths([hexadecimal(1), hexadecimal(2)]) == ["X SYS", "SYS X"]
+        assert paths(links([hexadecimal(1), hexadecimal(2)])) == ["X SYS", "SYS X"]
 
 
 def test_a_guest_that_is_not_told_the_far_end_goes_by_peer_access(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +182,7 @@ def test_a_guest_that_is_not_told_the_far_end_goes_by_peer_access(monkeypatch: p
         link = links([hexadecimal(1), hexadecimal(2)])[0][1]
     assert (link.path, link.nvlink_version, link.nvlink_bytes_per_s) == ("NV12", "", None)
     with installed(monkeypatch, hidden(1, 5), hidden(2, 5)):
-        assert paths([hexadecimal(1), hexadecimal(2)]) == ["X SYS", "SYS X"]
+        assert paths(links([hexadecimal(1), hexadecimal(2)])) == ["X SYS", "SYS X"]
 
 
 def test_the_same_device_twice_and_one_that_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What a resume measures anew, and in which order."""
+"""What a resume measures anew, and in which order; and what it refuses."""
 
 import json
 from pathlib import Path
@@ -9,8 +9,8 @@ from collbench.errors import UsageError
 from collbench.faults import pending_rows
 from collbench.plan import expand
 from collbench.record import Record
-from collbench.results import RunFolder
-from collbench.runs import drop_unfinished, tried_last
+from collbench.results import RunFolder, RunInfo
+from collbench.runs import check_devices, drop_unfinished, tried_last
 from collbench.scenario import Scenario, Sweep
 
 PLAN = expand(Scenario(name="t", title="t", sweeps=(Sweep(collectives=("all_reduce",), sizes=(8, 16, 32, 64)),)))
@@ -73,3 +73,23 @@ def test_a_file_that_an_editor_saved_is_told_before_anything_is_measured(tmp_pat
         folder.results_path.write_bytes(folder.results_path.read_bytes().replace(b"\n", b"\r\n"))
         with pytest.raises(UsageError, match="line ends or a byte order mark of an editor"):
             drop_unfinished(folder)
+
+
+def test_other_devices_than_a_run_began_with_are_refused(tmp_path: Path) -> None:
+    hosts, began = ("a", "b"), (("uuid-1",), ("uuid-2",))
+    with RunFolder.create("t", tmp_path / "run") as folder:
+        folder.write_info(RunInfo("t", "digest", 2, ""))
+        check_devices(folder, "", (), hosts)  # none are used
+        check_devices(folder, "", ((), ("uuid-2",)), hosts)  # not all can be read
+        assert folder.read_info().devices == {}
+        for _ in range(2):
+            check_devices(folder, "", began, hosts)
+        check_devices(folder, "", (), hosts)  # what is left needs none
+        check_devices(folder, "others", began[::-1], hosts)  # a variant may choose its own
+        for second, got in (
+            (["uuid-3"], "device uuid-3"), ([], "no device"), (["uuid-2", "uuid-3"], "devices uuid-2, uuid-3"),
+        ):  # fmt: skip
+            with pytest.raises(UsageError, match=f"run: rank 1 on b: got {got}, expected device uuid-2 as the run "):
+                check_devices(folder, "", (["uuid-1"], second), hosts)
+        assert folder.read_info().devices == {"": [["uuid-1"], ["uuid-2"]], "others": [["uuid-2"], ["uuid-1"]]}
+        assert folder.read_info().ranks == 2

@@ -1,6 +1,8 @@
 """CUDA devices through CuPy: which one a rank has, memory on it, and the driver's functions by address."""
 
+import contextlib
 import ctypes
+import importlib.metadata
 import importlib.util
 import os
 from collections import Counter
@@ -19,6 +21,9 @@ _HEADROOM_BYTES, _HEADROOM_SHARE = 1 << 30, 1 / 8
 """Left free on the device, the lesser of the two: what a library takes when it first connects to eight peers and more,
 and verification's few words."""
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE: also where all are hidden
+_CUPY_FOR = {12: "cupy-cuda12x", 13: "cupy-cuda13x"}
+"""CuPy's packages by the CUDA that they were built for: whose drivers run them, all of a major version and later ones
+(CUDA Compatibility, "Minor Version Compatibility")."""
 
 
 @cache
@@ -40,7 +45,34 @@ def driver_problem() -> str | None:
     driver.cuDeviceGetCount(ctypes.byref(count))
     if count.value == 0:
         return f"no CUDA device is visible ({VARIABLE} is {'not set' if hidden is None else repr(hidden)})"
-    return None
+    version = ctypes.c_int()
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    return _too_old(version.value)
+
+
+def _too_old(driver_version: int) -> str | None:
+    """Say why the installed CuPy needs a newer driver than this (12040 is CUDA 12.4); None where it does not.
+
+    By the package's name, since CuPy itself takes a second to import; of a CuPy built here nothing is known.
+    """
+    built_for = next((major for major, package in _CUPY_FOR.items() if _is_installed(package)), None)
+    had = driver_version // 1000
+    if built_for is None or had >= built_for:
+        return None
+    package = _CUPY_FOR[built_for]
+    instead = f"install collbench[cuda{had}] in place of {package}, or " if had in _CUPY_FOR else ""
+    found = f"the CUDA driver is for CUDA {_version(driver_version)}"
+    return f"{found}, and {package} needs one for {built_for}.0 or later; {instead}update the driver"
+
+
+def _is_installed(package: str) -> bool:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return bool(importlib.metadata.version(package))
+    return False
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number // 10 % 100}"
 
 
 def _entries(listed: str) -> list[str]:
@@ -177,8 +209,7 @@ def driver_version() -> str:
     """The version of CUDA that the driver has."""
     import cupy
 
-    version = int(cupy.cuda.runtime.driverGetVersion())
-    return f"CUDA {version // 1000}.{version // 10 % 100}"
+    return f"CUDA {_version(int(cupy.cuda.runtime.driverGetVersion()))}"
 
 
 class OnDevice:

@@ -5,9 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from collbench.devices import Link
 from collbench.doctor.finding import Finding, on_hosts
-from collbench.nvml import NOT_AVAILABLE
 from collbench.provenance import compact
 from collbench.world import World
 
@@ -39,10 +37,7 @@ class RankDevice:
 
 @dataclass(frozen=True)
 class Measured:
-    """All ranks' devices, and each host's matrices: `paths` as `nvidia-smi topo -m` has them, `access` by the driver.
-
-    A word of `access` is "nvlink", "pcie", "no", "?" (denied) or X.
-    """
+    """All ranks' devices, and each host's matrices, in the words of `collbench.devices`."""
 
     ranks: tuple[RankDevice, ...]
     paths: Mapping[str, list[str]]
@@ -73,8 +68,7 @@ def measure(world: World) -> Measured:
         from collbench import devices
 
         links = devices.links(own)
-        paths = [" ".join(link.path.replace(" ", "_") for link in row) for row in links]
-        matrices = {host: (paths, [" ".join(_access(link) for link in row) for row in links])}
+        matrices = {host: (devices.paths(links), devices.access(links))}
     every = {where: both for one in world.all_gather(matrices) for where, both in one.items()}
     return Measured(
         tuple(ranks),
@@ -192,12 +186,3 @@ def _linked(mine: Sequence[RankDevice], paths: list[str], access: list[str]) -> 
         yield Finding(CHECK, "note", f"peer access is refused between devices: {'; '.join(access)}", why, source=_P2P)
     elif words:
         yield Finding(CHECK, "ok", f"peer access: {'; '.join(access)}")
-
-
-def _access(link: Link) -> str:
-    """A link's peer access in one word."""
-    if link.path == "X":
-        return "X"
-    if link.read == link.write == "ok":
-        return "nvlink" if link.nvlink == "ok" else "pcie"
-    return "?" if NOT_AVAILABLE in (link.read, link.write) else "no"

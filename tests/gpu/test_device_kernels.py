@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import launching
+from collbench.backends.cuda import device_uuid
 from collbench.clock import Clock
 from collbench.collectives import collective_of
 from collbench.dtypes import DTYPES
@@ -259,6 +260,15 @@ def test_rows_of_one_rank_say_which_devices_they_joined(tmp_path: Path) -> None:
         assert row.peer_device == "; ".join(named)
         assert row.busbw_GBps == row.algbw_GBps
         assert row.limit_source or not launching.emulated()
+    environment = json.loads((tmp_path / "run" / "environment.json").read_text())
+    # What the numbers in peer_device stand for, and what lies between them.
+    uuids = [device_uuid(number) for number in range(last + 1)]
+    visible = environment["visible_devices"]
+    assert [str(one["uuid"])[-36:].replace("-", "") for one in visible] == uuids
+    assert environment["ranks"]["device"] == {"0": visible[0]}
+    for name in ("device_links", "device_access"):
+        (rows_of_words,) = environment[name].values()
+        assert [row.split()[k] for k, row in enumerate(rows_of_words)] == ["X"] * len(uuids)
 
 
 def test_why_one_rank_cannot_copy_between_devices(tmp_path: Path) -> None:
