@@ -55,6 +55,32 @@ def test_the_setting_of_a_training_step_answers(tmp_path: Path) -> None:
     assert half == pytest.approx(1.01 * (10e-6 + megabyte / 2e9), rel=0.02)
 
 
+@pytest.mark.parametrize("other", [{"backend": "mpi"}, {"placement": "out_of_place"}, {"dtype": "float16"}])
+def test_a_size_that_the_nearest_setting_lacks_is_not_taken_from_another(tmp_path: Path, other: dict[str, Any]) -> None:
+    pytest.importorskip("scipy")
+    near: dict[str, Any] = {"backend": "nccl", "placement": "in_place", "dtype": "float32"}
+    rows = [one for one in series("all_reduce", 4e9, **near) if (one.size_bytes or 0) <= 1 << 20]
+    run = written(tmp_path / "run", rows + series("all_reduce", 1e9, **(near | other)))
+    with pytest.raises(UsageError, match="size: got 64 MiB"):
+        fabric_of([run]).cost("all_reduce", 64 << 20, Layout(2, 1))
+    further = fabric_of([run], extrapolate=True).cost("all_reduce", 64 << 20, Layout(2, 1)).total.middle
+    assert further == pytest.approx((64 << 20) / 4e9, rel=0.05)
+
+
+def test_nccl_out_of_place_goes_before_mpi_in_place(tmp_path: Path) -> None:
+    pytest.importorskip("scipy")
+    rows = series("all_reduce", 1e9) + series("all_reduce", 4e9, backend="nccl", placement="out_of_place")
+    found = fabric_of([written(tmp_path / "run", rows)]).cost("all_reduce", 1 << 20, Layout(2, 1)).total.middle
+    assert found == pytest.approx(1.01 * (10e-6 + (1 << 20) / 4e9), rel=0.02)
+
+
+def test_another_setting_answers_for_ranks_that_the_nearest_has_not(tmp_path: Path) -> None:
+    pytest.importorskip("scipy")
+    rows = series("all_reduce", 4e9, backend="nccl") + series("all_reduce", 1e9, ranks=4)
+    found = fabric_of([written(tmp_path / "run", rows)]).cost("all_reduce", 1 << 20, Layout(4, 1)).total.middle
+    assert found == pytest.approx(1.01 * (10e-6 + (1 << 20) / 1e9), rel=0.02)
+
+
 def test_of_groups_at_once_the_slowest_counts(tmp_path: Path) -> None:
     pytest.importorskip("scipy")
     rows = [

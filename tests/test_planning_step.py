@@ -85,6 +85,13 @@ def test_gathers_that_are_longer_than_the_layers() -> None:
     assert pipeline.gathered(30, 2 / 3, [(0.5, 30, 5), (0.5, 30, 5)]) == pytest.approx(140)
 
 
+def test_no_more_than_one_layer_is_gathered_ahead() -> None:
+    # Forward: gather a 0-1; layer a 1-31, gather b 1-2; layer b 31-61, gather c 31-61; layer c 61-91, gather d
+    # 61-121, which computes 121-151. In backward gathers alone.
+    units = [(0.25, 1, 0), (0.25, 1, 0), (0.25, 30, 0), (0.25, 60, 0)]
+    assert pipeline.gathered(120, 0.0, units) == pytest.approx(151 + 60 + 30 + 1 + 1)
+
+
 def test_horovod_waits_for_its_cycle() -> None:
     # Ready at 45, 60, 90 ms; cycles of 40 ms end at 80 and 120: 80-100, 120-140.
     cycles = Bucketing("horovod", threshold_bytes=10**9, cycle_s=40e-3)

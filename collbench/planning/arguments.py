@@ -51,7 +51,11 @@ def add(parser: argparse.ArgumentParser, positive: Callable[[str], int]) -> None
     step.add_argument("--batch", type=positive, metavar="N", help="samples of a step on each device")
     step.add_argument("--global-batch", type=positive, metavar="N", help="or on all devices together")
     step.add_argument(
-        "--compute", action="append", default=[], metavar="BATCH=TIME", help="how long a device computes: 32=80ms"
+        "--compute",
+        action="append",
+        default=[],
+        metavar="BATCH=TIME",
+        help="how long a device computes: 32=80ms; once for each batch",
     )
     step.add_argument("--overlap", choices=("none", "full", "buckets"), default="", help="default: the workload's")
     step.add_argument("--bucketing", choices=("ddp", "horovod", "layers", "none"), default="", help="so too")

@@ -1,5 +1,6 @@
 """A fabric made of results: which of their fits answers for a collective in a VM, between hosts and among all."""
 
+import contextlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ from collbench.readers.forecast_rows import gather
 _ALL_RANKS = ("first", "world")
 
 _PREFERRED = (
-    ("placement", "in_place"),
     ("backend", "nccl"),
+    ("placement", "in_place"),
     ("mode", "latency"),
     ("caller", "compiled"),
     ("call", "blocking"),
@@ -107,7 +108,18 @@ class Asked:
                 # Groups at once, such as the hosts: all wait for the slowest.
                 chosen, slowest = max(answers, key=lambda answer: answer[1].time_s)
                 return _told(chosen, slowest)
+            # A step is not made of several settings' times, each where the others have none: only its size is missing.
+            if any(self._knows(one, ranks, hosts) for one in same):
+                break
         raise UsageError(self._where + str(nearest_refusal(refused)).removeprefix("forecast: "))
+
+    def _knows(self, one: Fitted, ranks: int, hosts: int) -> bool:
+        """Whether it can tell of so many ranks and hosts, at a size that it has."""
+        for size in {int(its.curve.sizes[-1]) for its in one.fits}:
+            with contextlib.suppress(UsageError):
+                forecast(one, size, ranks, hosts, self.extrapolate)
+                return True
+        return False
 
     @property
     def _topologies(self) -> set[str]:

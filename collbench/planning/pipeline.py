@@ -29,13 +29,14 @@ def gathered(compute: float, backward: float, units: Sequence[tuple[float, float
     """Return when a step ends whose parameters are gathered unit by unit, forward and backward (ZeRO stage 3, FSDP).
 
     `units` are (share of the computation, all_gather, reduce_scatter) in forward order. A unit computes when it is
-    gathered and the unit before has computed; the next one is gathered meanwhile. In backward the stream gathers the
-    next unit before it reduces the last one's gradients.
+    gathered and the unit before has computed; the next one is gathered meanwhile, and no more than that one. In
+    backward the stream gathers the next unit before it reduces the last one's gradients.
     """
-    stream = device = 0.0
+    stream = device = begun = 0.0
     for share, gather, _ in units:
-        stream += gather
-        device = max(stream, device) + compute * (1 - backward) * share
+        stream = max(stream, begun) + gather
+        begun = max(stream, device)
+        device = begun + compute * (1 - backward) * share
     backwards = list(reversed(units))
     stream = there = max(stream, device) + backwards[0][1]
     for index, (share, _, reduce) in enumerate(backwards):

@@ -335,7 +335,8 @@ def with_compute(workload: Workload, given: tuple[str, ...]) -> Workload:
             seconds = 0.0
         if not (batch.strip().isascii() and batch.strip().isdecimal() and int(batch) > 0 and seconds > 0):
             raise UsageError(
-                f"--compute: got {shown(text)}, expected BATCH=TIME, a device's batch and its time; write e.g. 32=80ms"
+                f"--compute: got {shown(text)}, expected BATCH=TIME, a device's batch and its time; write "
+                "e.g. 32=80ms, and --compute once more for another batch"
             )
         if int(batch) in said and times[int(batch)] != seconds:
             raise UsageError(
