@@ -26,7 +26,7 @@ from collbench.readers.forecast_range import (
     usual_hosts,
     with_more,
 )
-from collbench.readers.over_ranks import NEAR, anchored, anchors, as_good, rank_error
+from collbench.readers.over_ranks import NEAR, anchored, anchors, as_good, rank_error, unlike_powers
 from collbench.units import about, format_duration, format_size
 
 UNTRIED = "not known"
@@ -78,6 +78,8 @@ class _Part:
     """And of one that it cannot be above, but for `slower`."""
     slower: float = 0.0
     """Logarithm of how much slower a cause makes it that cannot have been seen."""
+    others: tuple[float, ...] = ()
+    """Logarithms of times that it may be as well: the errors are about all of them."""
 
     @property
     def half(self) -> float | None:
@@ -87,12 +89,13 @@ class _Part:
     @property
     def low(self) -> float:
         """Logarithm of the lower end."""
-        return max(self.value - (self.half or 0.0), min(self.least, self.value))
+        return max(min((self.value, *self.others)) - (self.half or 0.0), min(self.least, self.value))
 
     @property
     def high(self) -> float:
         """Logarithm of the upper end."""
-        return min(self.value + math.hypot(self.half or 0.0, self.slower), max(self.most + self.slower, self.value))
+        high = max((self.value, *self.others)) + math.hypot(self.half or 0.0, self.slower)
+        return min(high, max(self.most + self.slower, self.value))
 
 
 def forecast(its: Fitted, size_bytes: int, ranks: int, hosts: int | None = None, extrapolate: bool = False) -> Forecast:
@@ -349,6 +352,7 @@ def _by_law(its: Fitted, size: int, ranks: int, hosts: int, layout_beyond: bool)
     # Where nothing tells the laws apart, it is in the middle of them.
     value = values[best.fitted.law.name] if best.error is not None else float(np.median(list(values.values())))
     spread, names = max(abs(other - value) for other in values.values()), sorted(values)
+    unlike = tuple(time for one in good for time in unlike_powers(one, its.several, at, ranks, hosts))
     nearest = min(anchors(its.several, ranks, hosts), key=lambda one: abs(math.log(one.curve.ranks / ranks)))
     part = _over_sizes(nearest, size)
     marks = part.marks
@@ -358,6 +362,9 @@ def _by_law(its: Fitted, size: int, ranks: int, hosts: int, layout_beyond: bool)
         marks = (*marks, f"the only law over ranks, {best.fitted.law.name}, was not tried")
     elif best.error is None:
         marks = (*marks, f"which law over ranks holds was not tried: it is in the middle of {', '.join(names)}")
+    if unlike:
+        said = f"how {ranks} ranks, no power of two, are taken in was not tried: the interval has the usual ways"
+        marks = (*marks, said)
     least, most = -math.inf, math.inf
     floor = no_slower(its, ranks, hosts)
     fewer = None if floor is None else _over_sizes(floor, size)
@@ -372,8 +379,9 @@ def _by_law(its: Fitted, size: int, ranks: int, hosts: int, layout_beyond: bool)
         return _Part(value, part.launches, None, marks)
     if ranks > its.ranks[-1] and (hosts == 1 or nearest.curve.hosts > 1):
         # No law grows faster than the number of ranks or hosts, or twice that by rounding.
-        most = part.value + part.half + math.log(2 * max(ranks / nearest.curve.ranks, hosts / nearest.curve.hosts))
+        grown = part.value + math.log(2 * max(ranks / nearest.curve.ranks, hosts / nearest.curve.hosts))
+        most = part.half + max((grown, *unlike))
     half = math.hypot(part.model or 0.0, rank_error(best, float(size), distance(its, ranks, hosts)), spread)
     # The law's own error says what it misses, even where its neighbours hide it.
     own = max(best.misfit, best.error or 0.0) * (_NORMAL if layout_beyond else 1.0)
-    return _Part(value, part.launches, max(half, own), marks, least, most, part.slower)
+    return _Part(value, part.launches, max(half, own), marks, least, most, part.slower, unlike)
