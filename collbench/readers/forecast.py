@@ -273,24 +273,31 @@ def _caches(curve: Curve, octaves: float) -> tuple[tuple[str, ...], float]:
 def _launch_error(its: Fit, at: Floats) -> tuple[float, tuple[str, ...]]:
     """Half the interval that launches make, of their mean and of the one that will be measured, and what to say of it.
 
-    Within the sizes measured no launch is taken to take twice as long as all others, as at a measured size.
+    By Student's t of the launches that have the sizes beside it. Within the sizes measured no launch is taken to take
+    twice as long as all others, as at a measured size.
     """
     curve = its.curve
     near = int(np.argmin(np.abs(np.log(curve.sizes / at[0]))))
     columns = [curve.log_times[:, place] for place in _around(near, len(curve.sizes))]
     whole = [its[~np.isnan(its)] for its in columns]
     scatter = [float(np.var(its, ddof=1)) for its in whole if len(its) > 1]
-    if not scatter:
-        return math.log(_TWICE), (_few(1),)
-    places, count = (np.log(at), np.log(curve.sizes)), curve.launches
+    most, count = math.log(_TWICE) + max(float(np.ptp(its)) for its in whole) / 2, _launches_beside(curve, at[0])
+    if count == 1:
+        return most, (_few(1),)
+    places = np.log(at), np.log(curve.sizes)
     values = [
         math.log(line(segments, curve.sizes, at)[0]) + float(np.interp(*places, off)[0]) for segments, off in drawn(its)
     ]
     mean = float(np.var(values)) * count / (count - 1) if values else float(np.mean(scatter))
     half = student(count - 1) * math.sqrt(mean + float(np.mean(scatter)))
-    most = math.log(_TWICE) + max(float(np.ptp(its)) for its in whole) / 2
     inside = curve.sizes[0] <= at[0] <= curve.sizes[-1]
     return (most, (_few(count),)) if inside and half > most else (half, ())
+
+
+def _launches_beside(curve: Curve, size: float) -> int:
+    """How many have each of the two sizes around it, or the two at the end that it lies beyond."""
+    after = min(max(int(np.searchsorted(curve.sizes, size)), 1), max(len(curve.sizes) - 1, 1))
+    return int((~np.isnan(curve.log_times[:, after - 1 : after + 1])).sum(axis=0).min())
 
 
 def _around(place: int, count: int) -> range:
