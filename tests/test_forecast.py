@@ -33,7 +33,7 @@ def test_between_sizes_it_goes_through_the_measured_ones() -> None:
     its = fit_family(family(made_up(ALPHA, BANDWIDTH, SIZES)))
     one = forecast(its, 5000, 2)
     assert one.time_s == pytest.approx(ALPHA + 5000 / BANDWIDTH, rel=1e-6)
-    few = "from one launch: another is taken to be within a factor of 2 of that, as launches of one program were"
+    few = "from one launch: another is taken to be within a factor of 2 of that, which is an assumption"
     assert one.marks == (few,)
     assert width(one) == pytest.approx(4, rel=0.01)
 
@@ -155,9 +155,7 @@ def test_of_few_launches_another_is_within_twice(factors: tuple[float, ...], few
     one = forecast(its, MIB, 2)
     ends = [(one.low_s or 0) / truth[-1], (one.high_s or 0) / truth[-1]]
     assert ends == pytest.approx([min(factors) / 2, max(factors) * 2])
-    assert one.marks == (
-        f"from {few}: another is taken to be within a factor of 2 of that, as launches of one program were",
-    )
+    assert one.marks == (f"from {few}: another is taken to be within a factor of 2 of that, which is an assumption",)
 
 
 def test_between_sizes_of_two_launches_it_is_within_twice_of_those_beside_it() -> None:

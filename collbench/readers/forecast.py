@@ -40,22 +40,23 @@ _BEYOND_CACHES = 128 << 20
 _SLOWER_THAN_CACHE = 4.0
 """How much slower memory may be. From 1 MiB to 16 MiB, 4 MiB to 64 MiB of buffers, six collectives of each of two
 libraries took 1.2 to 5 times as long for a byte on a host with 32 MiB of cache, all but one up to 3.4 times."""
-_TWICE = 2.0
-"""How much longer a launch may take than another of the same: of one program started 50 times 22 % took twice as long
-(docs/gates.md). Student's t of two or three launches allows for far more, which nothing was seen to do."""
+TWICE = 2.0
+"""How much longer than all others, or shorter, a launch is taken to be: an assumption. Student's t of two or three
+launches allows for far more, and of one launch nothing is known (docs/forecast.md has how often two are within it)."""
 _ON_BANDWIDTH = 0.5
 """Part of a time that grows with the size, from which bandwidth decides it."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """A time in seconds with its 95 % interval for one more launch; None where nothing says how far off it may be."""
+    """A time in seconds with its interval for one more launch: of 95 %, unless the marks have `ONE_LAUNCH`."""
 
     size_bytes: int
     ranks: int
     hosts: int
     time_s: float
     low_s: float | None
+    """None where nothing says how far off it may be."""
     high_s: float | None
     law: str = ""
     """Empty where that number of ranks was measured."""
@@ -248,7 +249,7 @@ def _another(curve: Curve, place: int) -> tuple[float, float, tuple[str, ...]]:
     its = curve.log_times[~np.isnan(curve.log_times[:, place]), place]
     count, mean = len(its), float(its.mean())
     half = student(count - 1) * float(np.std(its, ddof=1)) * math.sqrt(1 + 1 / count) if count > 1 else math.inf
-    least, most = float(its.min()) - math.log(_TWICE), float(its.max()) + math.log(_TWICE)
+    least, most = float(its.min()) - math.log(TWICE), float(its.max()) + math.log(TWICE)
     low, high = max(mean - half, least), min(mean + half, most)
     if (low, high) == (mean - half, mean + half):
         return low, high, ()
@@ -257,7 +258,11 @@ def _another(curve: Curve, place: int) -> tuple[float, float, tuple[str, ...]]:
 
 def _few(launches: int) -> str:
     few = "one launch" if launches == 1 else f"{launches} launches"
-    return f"from {few}: another is taken to be within a factor of {_TWICE:g} of that, as launches of one program were"
+    return f"from {few}: another is taken to be within a factor of {TWICE:g} of that, which is an assumption"
+
+
+ONE_LAUNCH = _few(1)
+"""The mark of an interval that is no interval of confidence."""
 
 
 def _caches(curve: Curve, octaves: float) -> tuple[tuple[str, ...], float]:
@@ -281,9 +286,9 @@ def _launch_error(its: Fit, at: Floats) -> tuple[float, tuple[str, ...]]:
     columns = [curve.log_times[:, place] for place in _around(near, len(curve.sizes))]
     whole = [its[~np.isnan(its)] for its in columns]
     scatter = [float(np.var(its, ddof=1)) for its in whole if len(its) > 1]
-    most, count = math.log(_TWICE) + max(float(np.ptp(its)) for its in whole) / 2, _launches_beside(curve, at[0])
+    most, count = math.log(TWICE) + max(float(np.ptp(its)) for its in whole) / 2, _launches_beside(curve, at[0])
     if count == 1:
-        return most, (_few(1),)
+        return most, (ONE_LAUNCH,)
     places = np.log(at), np.log(curve.sizes)
     values = [
         math.log(line(segments, curve.sizes, at)[0]) + float(np.interp(*places, off)[0]) for segments, off in drawn(its)
