@@ -33,7 +33,7 @@ def test_between_sizes_it_goes_through_the_measured_ones() -> None:
     its = fit_family(family(made_up(ALPHA, BANDWIDTH, SIZES)))
     one = forecast(its, 5000, 2)
     assert one.time_s == pytest.approx(ALPHA + 5000 / BANDWIDTH, rel=1e-6)
-    few = "from one launch: another is taken to be within a factor of 2 of that, as launches of one program were"
+    few = "from one launch: another is taken to be within a factor of 2 of that, which is an assumption"
     assert one.marks == (few,)
     assert width(one) == pytest.approx(4, rel=0.01)
 
@@ -155,9 +155,7 @@ def test_of_few_launches_another_is_within_twice(factors: tuple[float, ...], few
     one = forecast(its, MIB, 2)
     ends = [(one.low_s or 0) / truth[-1], (one.high_s or 0) / truth[-1]]
     assert ends == pytest.approx([min(factors) / 2, max(factors) * 2])
-    assert one.marks == (
-        f"from {few}: another is taken to be within a factor of 2 of that, as launches of one program were",
-    )
+    assert one.marks == (f"from {few}: another is taken to be within a factor of 2 of that, which is an assumption",)
 
 
 def test_between_sizes_of_two_launches_it_is_within_twice_of_those_beside_it() -> None:
@@ -172,6 +170,28 @@ def test_sizes_of_different_launches_are_of_one_launch_each() -> None:
     table[0, :6], table[1, 6:] = np.nan, np.nan
     its = fit_family(family(Curve(2, 1, 2, np.array(SIZES, dtype=np.float64), table)))
     assert any(mark.startswith("from one launch: another") for mark in forecast(its, MIB, 2).marks)
+
+
+@pytest.mark.parametrize("having", [1, 2, 3])
+@pytest.mark.parametrize("asked", [700 * KIB, 48 * KIB, 2 * MIB])
+def test_sizes_of_few_launches_are_as_unsure_as_those_are(having: int, asked: int) -> None:
+    """Five launches up to 32 KiB, few of them at larger sizes: between these, and from them on, it is not surer."""
+    table = np.array(made_up(ALPHA, BANDWIDTH, SIZES, launches=5, of_launch=0.2, seed=1).log_times)
+    table[having:, 6:] = np.nan
+    its = fit_family(family(Curve(2, 1, 2, np.array(SIZES, dtype=np.float64), table)))
+    one, at = (forecast(its, size, 2, extrapolate=True) for size in (asked, MIB))
+    assert width(one) > 0.9 * width(at)
+    if having < 3 and asked < MIB:
+        few = "one launch" if having == 1 else f"{having} launches"
+        assert any(mark.startswith(f"from {few}: another") for mark in one.marks)
+
+
+def test_sizes_of_all_launches_stay_as_sure_beside_those_of_few() -> None:
+    table = np.array(made_up(ALPHA, BANDWIDTH, SIZES, launches=5, of_launch=0.05, seed=1).log_times)
+    table[2:, 6:] = np.nan
+    its = fit_family(family(Curve(2, 1, 2, np.array(SIZES, dtype=np.float64), table)))
+    assert width(forecast(its, 24 * KIB, 2)) < 1.4
+    assert forecast(its, 24 * KIB, 2).marks == ()
 
 
 def test_farther_is_wider() -> None:

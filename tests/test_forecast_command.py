@@ -77,6 +77,26 @@ def test_a_forecast_has_its_interval(folder: Path, capsys: Out) -> None:
     assert lines[-1] == "Intervals are of 95 %, for the median of one more launch."
 
 
+def test_from_one_launch_no_confidence_is_claimed(tmp_path: Path, capsys: Out) -> None:
+    alone, several = (str(write(tmp_path / name, rows(launches, (2,)))) for name, launches in (("a", 1), ("b", 3)))
+    factor = (
+        "From one launch the factor of 2 is an assumption, and the interval none of confidence: two launches of one "
+        "job on a virtual machine of two cores were within it in 54 to 86 % of cases. Measure several (--launches 5)."
+    )
+    for size in ("96 KiB", "1 MiB", "4 MiB"):
+        assert main(["forecast", alone, "--at", size, "--extrapolate"]) == 0
+        text = capsys.readouterr().out
+        assert "95 %" not in text
+        assert text.splitlines()[-1] == factor
+    others = rows(1, (2,), collective="broadcast", operation="")
+    both = str(write(tmp_path / "c", others))
+    assert main(["forecast", both, several, "--at", "1 MiB"]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "Intervals are of 95 %, for the median of one more launch, but those from one launch.",
+        factor,
+    ]
+
+
 def test_beyond_is_refused_and_told(folder: Path, capsys: Out) -> None:
     assert main(["forecast", str(folder), "--at", "16 MiB"]) == 2
     assert capsys.readouterr().err == (

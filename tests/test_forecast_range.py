@@ -12,7 +12,7 @@ from collbench.readers.fit_rows import curve
 from collbench.readers.fitted import Fitted, fit_family
 from collbench.readers.forecast import forecast
 from collbench.readers.forecast_range import distance, no_slower
-from collbench.readers.laws import Law, fit_law
+from collbench.readers.laws import Law, fit_law, whole_steps
 from collbench.readers.over_ranks import Distance, rank_error, support
 from fitted_curves import ALPHA, BANDWIDTH, KIB, MIB, SIZES, doubling, family, law, made_up, ring, ring_s, width
 
@@ -294,3 +294,60 @@ def test_between_sizes_it_takes_what_the_sizes_beside_it_allow() -> None:
     dipped = forecast(its, falling[-1] * 3 // 4, 2)
     place = SIZES.index(falling[-1])
     assert (dipped.high_s or 0) > 1.01 * jumping[place]
+
+
+def between_powers(name: str, n: int) -> tuple[float, float]:
+    """Start-ups and bytes of what a library may do on n ranks, all alike on powers of two."""
+    if name == "log2":
+        return math.log2(n), math.log2(n)
+    if name == "ceil":
+        return whole_steps(n), whole_steps(n)
+    its = ("Rabenseifner" if n.bit_count() == 1 else "ring") if name == "ring otherwise" else name
+    return law("all_reduce", its).tiers(n, 1, n)[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["log2", "ceil", "recursive doubling", "ring otherwise", "Rabenseifner", "ring", "tree"]
+)
+@pytest.mark.parametrize("ranks", [3, 6, 12])
+def test_ranks_unlike_all_measured_have_every_way_of_taking_them_in(name: str, ranks: int) -> None:
+    """2, 4 and 8 measured say nothing of how others are taken in."""
+    curves = [
+        made_up(ALPHA, BANDWIDTH, SIZES, launches=5, of_launch=0.03, of_row=0.02, seed=n, ranks=n, starts=a, moved=b)
+        for n in (2, 4, 8)
+        for a, b in (between_powers(name, n),)
+    ]
+    its = fit_family(family(*curves))
+    starts, moved = between_powers(name, ranks)
+    for size in (4 * KIB, 48 * KIB, MIB):
+        one = forecast(its, size, ranks, extrapolate=True)
+        assert (one.low_s or 0) < starts * ALPHA + moved * size / BANDWIDTH < (one.high_s or 0)
+        said = f"how {ranks} ranks, no power of two, are taken in was not tried: the interval has the usual ways"
+        assert said in one.marks
+        assert not any("no power of two" in mark for mark in forecast(its, size, 16, extrapolate=True).marks)
+
+
+def test_ranks_unlike_powers_that_were_measured_are_no_longer_doubted() -> None:
+    its, tried = (fit_family(family(*(ring(ranks) for ranks in counts))) for counts in ((2, 4, 8), (2, 3, 4, 8)))
+    assert width(forecast(tried, KIB, 6)) < width(forecast(its, KIB, 6))
+    assert not forecast(tried, KIB, 6).marks
+
+
+def test_on_hosts_the_next_power_of_two_is_of_hosts_and_of_ranks_on_each() -> None:
+    its = tiered((4, 1), (4, 2), (4, 4))
+    one, more = forecast(its, MIB, 12, 3), forecast(its, MIB, 16, 4)
+    assert any("12 ranks, no power of two" in mark for mark in one.marks)
+    assert (one.high_s or 0) > more.time_s
+
+
+def test_a_gather_by_doubling_may_fold_ranks_in() -> None:
+    doubled = law("all_gather", "recursive doubling")
+    curves = [
+        made_up(ALPHA, BANDWIDTH, SIZES, launches=3, ranks=n, starts=s, moved=m)
+        for n in (2, 4, 8, 16)
+        for s, m in doubled.tiers(n, 1, n)
+    ]
+    its = fit_family(family(*curves, collective="all_gather"))
+    one = forecast(its, MIB, 6)
+    assert one.law == "recursive doubling"
+    assert (one.low_s or 0) < 4 * ALPHA + (3 / 4 + 7 / 6) * MIB / BANDWIDTH < (one.high_s or 0)

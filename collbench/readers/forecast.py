@@ -26,7 +26,7 @@ from collbench.readers.forecast_range import (
     usual_hosts,
     with_more,
 )
-from collbench.readers.over_ranks import NEAR, anchored, anchors, as_good, rank_error
+from collbench.readers.over_ranks import NEAR, anchored, anchors, as_good, rank_error, unlike_powers
 from collbench.units import about, format_duration, format_size
 
 UNTRIED = "not known"
@@ -40,22 +40,23 @@ _BEYOND_CACHES = 128 << 20
 _SLOWER_THAN_CACHE = 4.0
 """How much slower memory may be. From 1 MiB to 16 MiB, 4 MiB to 64 MiB of buffers, six collectives of each of two
 libraries took 1.2 to 5 times as long for a byte on a host with 32 MiB of cache, all but one up to 3.4 times."""
-_TWICE = 2.0
-"""How much longer a launch may take than another of the same: of one program started 50 times 22 % took twice as long
-(docs/gates.md). Student's t of two or three launches allows for far more, which nothing was seen to do."""
+TWICE = 2.0
+"""How much longer than all others, or shorter, a launch is taken to be: an assumption. Student's t of two or three
+launches allows for far more, and of one launch nothing is known (docs/forecast.md has how often two are within it)."""
 _ON_BANDWIDTH = 0.5
 """Part of a time that grows with the size, from which bandwidth decides it."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """A time in seconds with its 95 % interval for one more launch; None where nothing says how far off it may be."""
+    """A time in seconds with its interval for one more launch: of 95 %, unless the marks have `ONE_LAUNCH`."""
 
     size_bytes: int
     ranks: int
     hosts: int
     time_s: float
     low_s: float | None
+    """None where nothing says how far off it may be."""
     high_s: float | None
     law: str = ""
     """Empty where that number of ranks was measured."""
@@ -78,6 +79,8 @@ class _Part:
     """And of one that it cannot be above, but for `slower`."""
     slower: float = 0.0
     """Logarithm of how much slower a cause makes it that cannot have been seen."""
+    others: tuple[float, ...] = ()
+    """Logarithms of times that it may be as well: the errors are about all of them."""
 
     @property
     def half(self) -> float | None:
@@ -87,12 +90,13 @@ class _Part:
     @property
     def low(self) -> float:
         """Logarithm of the lower end."""
-        return max(self.value - (self.half or 0.0), min(self.least, self.value))
+        return max(min((self.value, *self.others)) - (self.half or 0.0), min(self.least, self.value))
 
     @property
     def high(self) -> float:
         """Logarithm of the upper end."""
-        return min(self.value + math.hypot(self.half or 0.0, self.slower), max(self.most + self.slower, self.value))
+        high = max((self.value, *self.others)) + math.hypot(self.half or 0.0, self.slower)
+        return min(high, max(self.most + self.slower, self.value))
 
 
 def forecast(its: Fitted, size_bytes: int, ranks: int, hosts: int | None = None, extrapolate: bool = False) -> Forecast:
@@ -245,7 +249,7 @@ def _another(curve: Curve, place: int) -> tuple[float, float, tuple[str, ...]]:
     its = curve.log_times[~np.isnan(curve.log_times[:, place]), place]
     count, mean = len(its), float(its.mean())
     half = student(count - 1) * float(np.std(its, ddof=1)) * math.sqrt(1 + 1 / count) if count > 1 else math.inf
-    least, most = float(its.min()) - math.log(_TWICE), float(its.max()) + math.log(_TWICE)
+    least, most = float(its.min()) - math.log(TWICE), float(its.max()) + math.log(TWICE)
     low, high = max(mean - half, least), min(mean + half, most)
     if (low, high) == (mean - half, mean + half):
         return low, high, ()
@@ -254,7 +258,11 @@ def _another(curve: Curve, place: int) -> tuple[float, float, tuple[str, ...]]:
 
 def _few(launches: int) -> str:
     few = "one launch" if launches == 1 else f"{launches} launches"
-    return f"from {few}: another is taken to be within a factor of {_TWICE:g} of that, as launches of one program were"
+    return f"from {few}: another is taken to be within a factor of {TWICE:g} of that, which is an assumption"
+
+
+ONE_LAUNCH = _few(1)
+"""The mark of an interval that is no interval of confidence."""
 
 
 def _caches(curve: Curve, octaves: float) -> tuple[tuple[str, ...], float]:
@@ -270,24 +278,31 @@ def _caches(curve: Curve, octaves: float) -> tuple[tuple[str, ...], float]:
 def _launch_error(its: Fit, at: Floats) -> tuple[float, tuple[str, ...]]:
     """Half the interval that launches make, of their mean and of the one that will be measured, and what to say of it.
 
-    Within the sizes measured no launch is taken to take twice as long as all others, as at a measured size.
+    By Student's t of the launches that have the sizes beside it. Within the sizes measured no launch is taken to take
+    twice as long as all others, as at a measured size.
     """
     curve = its.curve
     near = int(np.argmin(np.abs(np.log(curve.sizes / at[0]))))
     columns = [curve.log_times[:, place] for place in _around(near, len(curve.sizes))]
     whole = [its[~np.isnan(its)] for its in columns]
     scatter = [float(np.var(its, ddof=1)) for its in whole if len(its) > 1]
-    if not scatter:
-        return math.log(_TWICE), (_few(1),)
-    places, count = (np.log(at), np.log(curve.sizes)), curve.launches
+    most, count = math.log(TWICE) + max(float(np.ptp(its)) for its in whole) / 2, _launches_beside(curve, at[0])
+    if count == 1:
+        return most, (ONE_LAUNCH,)
+    places = np.log(at), np.log(curve.sizes)
     values = [
         math.log(line(segments, curve.sizes, at)[0]) + float(np.interp(*places, off)[0]) for segments, off in drawn(its)
     ]
     mean = float(np.var(values)) * count / (count - 1) if values else float(np.mean(scatter))
     half = student(count - 1) * math.sqrt(mean + float(np.mean(scatter)))
-    most = math.log(_TWICE) + max(float(np.ptp(its)) for its in whole) / 2
     inside = curve.sizes[0] <= at[0] <= curve.sizes[-1]
     return (most, (_few(count),)) if inside and half > most else (half, ())
+
+
+def _launches_beside(curve: Curve, size: float) -> int:
+    """How many have each of the two sizes around it, or the two at the end that it lies beyond."""
+    after = min(max(int(np.searchsorted(curve.sizes, size)), 1), max(len(curve.sizes) - 1, 1))
+    return int((~np.isnan(curve.log_times[:, after - 1 : after + 1])).sum(axis=0).min())
 
 
 def _around(place: int, count: int) -> range:
@@ -349,6 +364,7 @@ def _by_law(its: Fitted, size: int, ranks: int, hosts: int, layout_beyond: bool)
     # Where nothing tells the laws apart, it is in the middle of them.
     value = values[best.fitted.law.name] if best.error is not None else float(np.median(list(values.values())))
     spread, names = max(abs(other - value) for other in values.values()), sorted(values)
+    unlike = tuple(time for one in good for time in unlike_powers(one, its.several, at, ranks, hosts))
     nearest = min(anchors(its.several, ranks, hosts), key=lambda one: abs(math.log(one.curve.ranks / ranks)))
     part = _over_sizes(nearest, size)
     marks = part.marks
@@ -358,6 +374,9 @@ def _by_law(its: Fitted, size: int, ranks: int, hosts: int, layout_beyond: bool)
         marks = (*marks, f"the only law over ranks, {best.fitted.law.name}, was not tried")
     elif best.error is None:
         marks = (*marks, f"which law over ranks holds was not tried: it is in the middle of {', '.join(names)}")
+    if unlike:
+        said = f"how {ranks} ranks, no power of two, are taken in was not tried: the interval has the usual ways"
+        marks = (*marks, said)
     least, most = -math.inf, math.inf
     floor = no_slower(its, ranks, hosts)
     fewer = None if floor is None else _over_sizes(floor, size)
@@ -372,8 +391,9 @@ def _by_law(its: Fitted, size: int, ranks: int, hosts: int, layout_beyond: bool)
         return _Part(value, part.launches, None, marks)
     if ranks > its.ranks[-1] and (hosts == 1 or nearest.curve.hosts > 1):
         # No law grows faster than the number of ranks or hosts, or twice that by rounding.
-        most = part.value + part.half + math.log(2 * max(ranks / nearest.curve.ranks, hosts / nearest.curve.hosts))
+        grown = part.value + math.log(2 * max(ranks / nearest.curve.ranks, hosts / nearest.curve.hosts))
+        most = part.half + max((grown, *unlike))
     half = math.hypot(part.model or 0.0, rank_error(best, float(size), distance(its, ranks, hosts)), spread)
     # The law's own error says what it misses, even where its neighbours hide it.
     own = max(best.misfit, best.error or 0.0) * (_NORMAL if layout_beyond else 1.0)
-    return _Part(value, part.launches, max(half, own), marks, least, most, part.slower)
+    return _Part(value, part.launches, max(half, own), marks, least, most, part.slower, unlike)

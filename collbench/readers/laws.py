@@ -32,6 +32,8 @@ class Law:
 
     name: str
     tiers: Callable[[int, int, int], tuple[Tier, ...]]
+    otherwise: tuple["Law", ...] = ()
+    """What libraries do in its place on numbers of ranks that are no powers of two."""
 
     def uses(self, curve: Curve) -> tuple[bool, ...]:
         """Which of its tiers have a part in the times of a curve."""
@@ -79,8 +81,8 @@ def _halving(ranks: int) -> tuple[int, int, int]:
     return 1 << bits, bits, 0 if ranks == 1 << bits else 2
 
 
-def _flat(name: str, tier: Callable[[int], Tier]) -> Law:
-    return Law(name, lambda ranks, hosts, ranks_per_host: (tier(ranks),))
+def _flat(name: str, tier: Callable[[int], Tier], *otherwise: Law) -> Law:
+    return Law(name, lambda ranks, hosts, ranks_per_host: (tier(ranks),), otherwise)
 
 
 def _recursive_doubling(n: int) -> Tier:
@@ -91,6 +93,12 @@ def _recursive_doubling(n: int) -> Tier:
 def _rabenseifner(n: int) -> Tier:
     below, bits, extra = _halving(n)
     return 2 * bits + extra, 2 * (below - 1) / below + extra
+
+
+def _folded(n: int) -> Tier:
+    """Among the power of two below; before and after it the other ranks hand in their part and get all, or reverse."""
+    below, bits, extra = _halving(n)
+    return bits + extra, (below - 1) / below + extra / 2 * (1 + 1 / n)
 
 
 def _hierarchical(outer: Callable[[int], Tier], inner: Callable[[int], Tier]) -> Law:
@@ -122,9 +130,10 @@ def _ring(n: int) -> Tier:
 
 _BINOMIAL = _flat("binomial tree", lambda n: (whole_steps(n), whole_steps(n)))
 _LINEAR = _flat("linear", lambda n: (n - 1, n - 1))
+_RING, _RING_ALL_REDUCE, _FOLDED = _flat("ring", _ring), _flat("ring", _ring_all_reduce), _flat("folded", _folded)
 _GATHERING = (
-    _flat("ring", _ring),
-    _flat("recursive doubling", lambda n: (whole_steps(n), (n - 1) / n)),
+    _RING,
+    _flat("recursive doubling", lambda n: (whole_steps(n), (n - 1) / n), _RING, _FOLDED),
     _hierarchical(_ring, _ring),
     _across_hosts(_ring),
 )
@@ -136,17 +145,21 @@ _ONE_TO_ONE = (_flat("point to point", lambda n: (1, 1)),)
 
 LAWS: Mapping[str, tuple[Law, ...]] = {
     "all_reduce": (
-        _flat("ring", _ring_all_reduce),
+        _RING_ALL_REDUCE,
         _flat("tree", lambda n: (2 * math.log2(n), 2)),
-        _flat("recursive doubling", _recursive_doubling),
-        _flat("Rabenseifner", _rabenseifner),
+        _flat("recursive doubling", _recursive_doubling, _RING_ALL_REDUCE),
+        _flat("Rabenseifner", _rabenseifner, _RING_ALL_REDUCE),
         _flat("linear", lambda n: (2 * (n - 1), 2 * (n - 1))),
         _hierarchical(_ring_all_reduce, _ring_all_reduce),
         _across_hosts(_ring_all_reduce),
     ),
     "reduce": (
         _BINOMIAL,
-        _flat("Rabenseifner", lambda n: (2 * whole_steps(n), 2 * (n - 1) / n)),
+        _flat(
+            "Rabenseifner",
+            lambda n: (2 * whole_steps(n), 2 * (n - 1) / n),
+            _flat("folded", _rabenseifner),
+        ),
         _flat("pipelined chain", lambda n: (n - 1, 1)),
         _LINEAR,
     ),
@@ -158,8 +171,8 @@ LAWS: Mapping[str, tuple[Law, ...]] = {
     ),
     "all_gather": _GATHERING,
     "reduce_scatter": (
-        _flat("ring", _ring),
-        _flat("recursive halving", lambda n: (whole_steps(n), (n - 1) / n)),
+        _RING,
+        _flat("recursive halving", lambda n: (whole_steps(n), (n - 1) / n), _RING, _FOLDED),
         _hierarchical(_ring, _ring),
         _across_hosts(_ring),
     ),

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -136,6 +136,30 @@ def anchored(law: LawFit, fits: Sequence[Fit], at: Floats, ranks: int, hosts: in
     before, share = int(place), place % 1
     between = table[before] if share == 0 else (1 - share) * table[before] + share * table[before + 1]
     return np.asarray(np.log(law.times(at, ranks, hosts, ranks_per_host)) + between, dtype=np.float64)
+
+
+def unlike_powers(law: LawFit, fits: Sequence[Fit], at: Floats, ranks: int, hosts: int) -> tuple[float, ...]:
+    """Logarithms of times on ranks that are no power of two, where only powers were measured; empty anywhere else.
+
+    What is told alike by those: the time of the next power of two, a line over log2(n) up to it, and what libraries do
+    in place of the law.
+    """
+    if _is_power(ranks) or not all(_is_power(one.curve.ranks) for one in fits):
+        return ()
+    per_host = -(-ranks // hosts)
+    low_hosts, low_per_host = (1 << count.bit_length() - 1 for count in (hosts, per_host))
+    high_hosts, high_per_host = (1 << (count - 1).bit_length() for count in (hosts, per_host))
+    fewer, more = low_hosts * low_per_host, high_hosts * high_per_host
+    low = float(anchored(law, fits, at, fewer, low_hosts, low_per_host)[0])
+    high = float(anchored(law, fits, at, more, high_hosts, high_per_host)[0])
+    line = float(np.interp(math.log(ranks), np.log([fewer, more]), np.exp([low, high])))
+    own = float(anchored(law, fits, at, ranks, hosts, per_host)[0] - np.log(law.times(at, ranks, hosts, per_host)[0]))
+    others = [replace(law, law=other).times(at, ranks, hosts, per_host)[0] for other in law.law.otherwise]
+    return high, math.log(line), *(own + math.log(other) for other in others)
+
+
+def _is_power(count: int) -> bool:
+    return count.bit_count() == 1
 
 
 def rank_error(best: Support, size: float, away: Distance) -> float:
