@@ -172,7 +172,7 @@ class Backend(ABC):
 
     @property
     def ranks_per_device(self) -> int | None:
-        """The largest number of the group's ranks that have one device; None for the host."""
+        """The largest number of ranks measured at once that have one device of the group's; None for the host."""
         return None
 
     @abstractmethod

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from collbench.backends.base import Backend
 from collbench.backends.memory import GUARD_BYTES, HostMemory, Memory, Words, Wrong
 from collbench.dtypes import Dtype
 from collbench.errors import LibraryFailed
@@ -142,6 +143,11 @@ def owners(world: World) -> dict[str, list[int]]:
     return found
 
 
+def most_on_a_device(world: World) -> int:
+    """The largest number of ranks that have one device; collective."""
+    return max(map(len, owners(world).values()))
+
+
 def ranks_and_hosts(ranks: Sequence[int], hosts: Sequence[str]) -> str:
     """Name ranks with their hosts: `ranks 0, 1 on a`, or `rank 0 on a and rank 1 on b`."""
     by_host: dict[str, list[int]] = {}
@@ -212,11 +218,12 @@ def driver_version() -> str:
     return f"CUDA {_version(int(cupy.cuda.runtime.driverGetVersion()))}"
 
 
-class OnDevice:
-    """What a backend says of the device that its process has: its name, its number here, its UUID."""
+class OnDevice(Backend):
+    """What a backend says of the device that its process has: its name, its number here, its UUID, who shares it."""
 
     on_device = True
     _device: int
+    _sharers: int
 
     @property
     def device(self) -> str:
@@ -229,6 +236,23 @@ class OnDevice:
     @property
     def uuid(self) -> str:
         return device_uuid(self._device)
+
+    @property
+    def ranks_per_device(self) -> int | None:
+        return self._sharers
+
+    def for_group(self, group: World | None, number: int) -> Backend | None:
+        # Groups that are measured at once share devices as the ranks of one group do.
+        told = self.group.all_gather(None if group is None else (number, self.uuid))
+        made = self._opened_for(group, number)
+        if isinstance(made, OnDevice):
+            uuids = [one[1] for one in told if one is not None]
+            made._sharers = max(uuids.count(one[1]) for one in told if one is not None and one[0] == number)
+        return made
+
+    def _opened_for(self, group: World | None, number: int) -> Backend | None:
+        """Open the library anew for a part of the ranks, as `Backend.for_group` says."""
+        return super().for_group(group, number)
 
 
 class Driver:

@@ -74,10 +74,6 @@ class Peer(OnStream):
     def library(self) -> str:
         return driver_version()
 
-    @property
-    def ranks_per_device(self) -> int | None:
-        return 1
-
     def refuse(self, case: Case) -> str | None:
         from collbench.kernels import reduce_cuda
 
