@@ -102,8 +102,8 @@ class BoundCall:
     library_call: str = ""
     algorithm: str = ""
     peer_device: str = ""
-    failure: str = ""
-    """What a status that is not 0 means, in words."""
+    failure: Callable[[int], str] = lambda _: ""
+    """What a status that is not 0 means, in words; empty where that is not known."""
     notes: tuple[str, ...] = ()
     prime: Callable[[], None] = lambda: None
     """What must have happened once before the first sample; collective over the group."""

@@ -133,7 +133,7 @@ def owners(world: World) -> dict[str, list[int]]:
     try:
         uuid, problem = device_uuid(device_index(world)), None
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        uuid, problem = "", f"rank {world.rank} on {world.hosts[world.rank]} cannot read its device ({error})"
+        uuid, problem = "", f"{world.named(world.rank)} cannot read its device ({error})"
     first = world.first_problem(problem)
     if first is not None:
         raise LibraryFailed(first[1])
@@ -148,11 +148,11 @@ def most_on_a_device(world: World) -> int:
     return max(map(len, owners(world).values()))
 
 
-def ranks_and_hosts(ranks: Sequence[int], hosts: Sequence[str]) -> str:
-    """Name ranks with their hosts: `ranks 0, 1 on a`, or `rank 0 on a and rank 1 on b`."""
+def ranks_and_hosts(ranks: Sequence[int], world: World) -> str:
+    """Name members as `World.named` does: `ranks 0, 1 on a`, or `rank 0 on a and rank 1 on b`."""
     by_host: dict[str, list[int]] = {}
     for rank in ranks:
-        by_host.setdefault(hosts[rank], []).append(rank)
+        by_host.setdefault(world.hosts[rank], []).append(world.ranks[rank])
     told = [f"rank{'s' * (len(its) > 1)} {', '.join(map(str, its))} on {host}" for host, its in by_host.items()]
     return " and ".join(told)
 
@@ -176,7 +176,7 @@ def sharing_problem(world: World) -> str | None:
             allowed = f"at most {world.ranks_per_device}" if world.ranks_per_device > 1 else "one"
             why = "".join(f" ({text})" for text in dict.fromkeys(hidden[rank] for rank in ranks) if text)
             return (
-                f"{ranks_and_hosts(ranks, world.hosts)} have the same device{why}, expected {allowed} each; start as "
+                f"{ranks_and_hosts(ranks, world)} have the same device{why}, expected {allowed} each; start as "
                 "many ranks a host as it has devices, or write ranks_per_device under [measure] (functional only)"
             )
     return None

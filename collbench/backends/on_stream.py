@@ -63,7 +63,7 @@ class Made:
     peer_device: str = ""
     verdict: Call | None = None
     """A call that says after each sample whether the device went wrong: not 0 where it did."""
-    failure: str = ""
+    failure: Callable[[int], str] = field(default=lambda _: "")
     """What the verdict means where it is not 0, in words."""
     may_hold: bool = True
     """Whether the stream may be held: not where a call waits for the device before it returns."""
@@ -92,7 +92,7 @@ class OnStream(OnDevice):
         # What can fail on one rank alone comes first; then all or none go on to what they do together.
         first = group.first_problem(self._open_device())
         if first is not None:
-            raise LibraryFailed(f"rank {first[0]} on {group.hosts[first[0]]}: {first[1]}")
+            raise LibraryFailed(f"{group.named(first[0])}: {first[1]}")
         self._sharers = most_on_a_device(group)
         told = group.all_gather((self._can_hold, self.device_clock))
         self._can_hold = all(holds for holds, _ in told)

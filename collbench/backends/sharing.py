@@ -89,7 +89,7 @@ def sharing_refused(group: World, pairs: Iterable[tuple[int, int]]) -> str | Non
     targets = [target for rank, target in pairs if rank == group.rank and target != rank]
     problem = None
     for target in targets:
-        names = f"ranks {group.rank} and {target} ({mine[2]} and {where[target][2]})"
+        names = _both(group, target, where)
         apart = f"{mine[0]} and {where[target][0]}" if where[target][0] != mine[0] else ""
         if where[target][1] == mine[1]:
             problem = f"{names} have the same device{apart and f', on {apart}'}; expected one each"
@@ -97,6 +97,12 @@ def sharing_refused(group: World, pairs: Iterable[tuple[int, int]]) -> str | Non
             problem = f"{names} are on different hosts, {apart}; expected one"
     first = group.first_problem(problem) or group.first_problem(_mapping_problem(group, targets, where))
     return first[1] if first else None
+
+
+def _both(group: World, target: int, where: Sequence[tuple[str, str, str]]) -> str:
+    """Name this rank and another by their numbers in the launch, with their devices."""
+    ranks, devices = zip(*((group.ranks[rank], where[rank][2]) for rank in (group.rank, target)), strict=True)
+    return f"ranks {ranks[0]} and {ranks[1]} ({devices[0]} and {devices[1]})"
 
 
 def _mapping_problem(group: World, targets: Sequence[int], where: Sequence[tuple[str, str, str]]) -> str | None:
@@ -107,14 +113,14 @@ def _mapping_problem(group: World, targets: Sequence[int], where: Sequence[tuple
         memory = cupy.cuda.Memory(_PAGE_BYTES)
         handle, problem = cupy.cuda.runtime.ipcGetMemHandle(memory.ptr), None
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        handle, problem = b"", f"rank {group.rank} ({where[group.rank][2]}) cannot share its memory: {error}"
+        own = f"rank {group.ranks[group.rank]} ({where[group.rank][2]})"
+        handle, problem = b"", f"{own} cannot share its memory: {error}"
     handles = group.all_gather(handle)
     for target in targets:
         if problem is None and handles[target]:
             try:
                 cupy.cuda.runtime.ipcCloseMemHandle(cupy.cuda.runtime.ipcOpenMemHandle(handles[target]))
             except cupy.cuda.runtime.CUDARuntimeError as error:
-                names = f"ranks {group.rank} and {target} ({where[group.rank][2]} and {where[target][2]})"
-                problem = f"{names} have no peer access to each other's memory: {error}"
+                problem = f"{_both(group, target, where)} have no peer access to each other's memory: {error}"
     group.all_gather(None)  # all have unmapped it
     return problem
