@@ -70,8 +70,8 @@ def test_a_neighbour_that_fails_is_that_of_the_launchs_rank(monkeypatch: pytest.
     ],
 )
 def test_pairs_have_the_launchs_numbers(host: str, uuid: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("device_index", 0), ("device_uuid", "1"), ("device_name", "H100")):
-        monkeypatch.setattr(cuda, name, lambda _, value=value: value)
+    for name, value in (("device_index", 0), ("device_uuid", "1"), ("device_name", "H100"), ("cut_short", None)):
+        monkeypatch.setattr(cuda, name, lambda *_, value=value: value)
 
     def gathered(_: World, value: Any) -> list[Any]:
         return [(host, uuid, "H200"), value] if isinstance(value, tuple) else [None, value]

@@ -6,7 +6,7 @@ import importlib.metadata
 import importlib.util
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -86,12 +86,17 @@ def _named_twice(listed: str) -> str:
     return f", which names {', '.join(twice)} more than once" if twice else ""
 
 
-def _cut_short() -> str | None:
+def cut_short() -> str | None:
     """Say where fewer devices are visible than CUDA_VISIBLE_DEVICES names; None where it does not."""
     listed = os.environ.get(VARIABLE, "")
     if (seen := visible_devices()) >= len(_entries(listed)):
         return None
     return f"{VARIABLE} is {listed!r} and shows {seen}: CUDA ends the list at the first entry that is no device"
+
+
+def in_brackets(texts: Iterable[str | None]) -> str:
+    """What `cut_short` says on some ranks, each text once, as it follows in a sentence."""
+    return "".join(f" ({text})" for text in dict.fromkeys(texts) if text)
 
 
 def visible_devices() -> int:
@@ -170,11 +175,11 @@ def sharing_problem(world: World) -> str | None:
         shared = owners(world)
     except LibraryFailed as error:
         return str(error)
-    hidden = world.all_gather(_cut_short())
+    hidden = world.all_gather(cut_short())
     for ranks in shared.values():
         if len(ranks) > world.ranks_per_device:
             allowed = f"at most {world.ranks_per_device}" if world.ranks_per_device > 1 else "one"
-            why = "".join(f" ({text})" for text in dict.fromkeys(hidden[rank] for rank in ranks) if text)
+            why = in_brackets(hidden[rank] for rank in ranks)
             return (
                 f"{ranks_and_hosts(ranks, world)} have the same device{why}, expected {allowed} each; start as "
                 "many ranks a host as it has devices, or write ranks_per_device under [measure] (functional only)"

@@ -81,18 +81,19 @@ def sharing_refused(group: World, pairs: Iterable[tuple[int, int]]) -> str | Non
     Of each pair the first one maps the second one's memory, once, to see whether it can: what the devices' properties
     say is not enough (MIG, vGPUs, containers, devices that only their own rank sees).
     """
-    from collbench.backends.cuda import device_index, device_name, device_uuid
+    from collbench.backends.cuda import cut_short, device_index, device_name, device_uuid, in_brackets
 
     index = device_index(group)
     mine = group.hosts[group.rank], device_uuid(index), device_name(index)
-    where = group.all_gather(mine)
+    where, hidden = group.all_gather(mine), group.all_gather(cut_short())
     targets = [target for rank, target in pairs if rank == group.rank and target != rank]
     problem = None
     for target in targets:
         names = _both(group, target, where)
         apart = f"{mine[0]} and {where[target][0]}" if where[target][0] != mine[0] else ""
         if where[target][1] == mine[1]:
-            problem = f"{names} have the same device{apart and f', on {apart}'}; expected one each"
+            why = in_brackets((hidden[group.rank], hidden[target]))
+            problem = f"{names} have the same device{why}{apart and f', on {apart}'}; expected one each"
         elif apart:
             problem = f"{names} are on different hosts, {apart}; expected one"
     first = group.first_problem(problem) or group.first_problem(_mapping_problem(group, targets, where))
