@@ -111,7 +111,7 @@ def limit_columns(collective: Collective, group: World, backend: Backend, known:
 
     `known` is what the row says so far: what the library chose.
     """
-    if not backend.uuid:
+    if not backend.uuid or (backend.ranks_per_device or 1) > 1:  # ranks that share a device share what it can
         return {}
     limit = _limit(collective, group, backend, known)
     return {} if limit is None else {"limit_GBps": limit.GBps, "limit_source": limit.source}
@@ -135,8 +135,8 @@ def _limit(collective: Collective, group: World, backend: Backend, known: Mappin
         return None
     if backend.name == "staged":  # all of it goes to the host and back
         return _pcie_limit(uuids)
-    # Which way a CUDA-aware MPI goes nobody tells; ranks that share a device have no link between them.
-    if backend.name == "mpi_cuda" or len(set(uuids)) < len(uuids) or _multicast(collective, known):
+    # Which way a CUDA-aware MPI goes nobody tells.
+    if backend.name == "mpi_cuda" or _multicast(collective, known):
         return None
     ends = list(pairwise(uuids))
     if isinstance(collective, PeerCopy):
@@ -187,12 +187,14 @@ class Reached:
     def take(self, rows: Iterable[Record]) -> None:
         """Take what rows say that were there before this process: the launch goes on where it was broken off."""
         for row in rows:
-            self._keep((row.case_id, row.group or ""), row, row.status, row.time_p50_s, row.busbw_GBps)
+            busbw = None if (row.ranks_per_device or 1) > 1 else row.busbw_GBps
+            self._keep((row.case_id, row.group or ""), row, row.status, row.time_p50_s, busbw)
 
     def columns(self, case: Case, group: str, status: str, values: dict[str, Any]) -> dict[str, Any]:
         """Columns of a row that follow from earlier rows, or from its own limit."""
         seconds, busbw = values.get("time_p50_s"), values.get("busbw_GBps")
-        self._keep((case.case_id, group), case, status, seconds, busbw)
+        alone = (values.get("ranks_per_device") or 1) == 1
+        self._keep((case.case_id, group), case, status, seconds, busbw if alone else None)
         if status != "ok":
             return {}
         found = self._slowdown(case, group, values) if case.neighbour != ALONE and seconds else {}

@@ -176,7 +176,7 @@ def start(
         _stop(made)
         raise
     _stop(made)
-    where = "" if group.size == 1 else f" of rank {first[0]} on {group.hosts[first[0]]}"
+    where = "" if group.size == 1 else f" of {group.named(first[0])}"
     # What it says itself (no memory, no such device) is this machine's; a crash or a hang is worth another try.
     raise (Agreed if first[1].startswith((_ENDED, _SILENT)) else CannotRun)(f"neighbour {kind}{where}: {first[1]}")
 

@@ -106,4 +106,4 @@ def refusal(problem: str | None, group: World) -> str | None:
 def on_rank(problem: tuple[int, str], group: World) -> str:
     """Say whose problem it is, where there are several ranks."""
     rank, text = problem
-    return text if group.size == 1 else f"rank {group.ranks[rank]} on {group.hosts[rank]}: {text}"
+    return text if group.size == 1 else f"{group.named(rank)}: {text}"

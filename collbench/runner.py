@@ -281,7 +281,7 @@ class Runner:
             if sampled.failed is not None:
                 rank, status = sampled.failed
                 reason = f"{bound.library_call}: rank {group.ranks[rank]} got status {status} while it was timed"
-                reason += f" ({bound.failure})" if bound.failure else ""
+                reason += f" ({meaning})" if (meaning := bound.failure(status)) else ""
                 return "failed", known | {"reason": reason}, None
             if sampled.stopped_by == ALL_LATE:
                 reason = (

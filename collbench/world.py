@@ -53,6 +53,10 @@ class World:
         """The largest number of ranks on one host."""
         return max(self.hosts.count(host) for host in set(self.hosts))
 
+    def named(self, rank: int) -> str:
+        """Name a member by its number in the launch, and its host: `rank 2 on vm`."""
+        return f"rank {self.ranks[rank]} on {self.hosts[rank]}"
+
     def part(self, ranks: tuple[int, ...], number: int) -> "World | None":
         """The World of some of its ranks, on those; None elsewhere. Collective; `number` is each part's own.
 
@@ -118,7 +122,7 @@ class World:
             except CollbenchError as error:
                 outcome = (False, error)
             except Exception as error:  # the others must hear of it, whatever it is
-                outcome = (False, CollbenchError(f"rank 0: {type(error).__name__}: {error}"))
+                outcome = (False, CollbenchError(f"{self.named(0)}: {type(error).__name__}: {error}"))
         self.meet_quietly()
         ok, payload = self.broadcast(outcome)
         if not ok:
@@ -147,7 +151,7 @@ class World:
             problem = str(error) if isinstance(error, CollbenchError) else f"{type(error).__name__}: {error}"
         first = self.first_problem(problem)
         if first is not None:
-            raise Agreed(f"rank {first[0]} on {self.hosts[first[0]]}: {first[1]}")
+            raise Agreed(f"{self.named(first[0])}: {first[1]}")
         return result[0]
 
     def first_problem(self, problem: str | None) -> tuple[int, str] | None:

@@ -71,6 +71,14 @@ def test_rows_are_held_against_theory_until_a_copy_was_measured() -> None:
     assert reached.columns(CASE, "world", "ok", row(1.0, 20.0)) == {}
 
 
+def test_a_copy_on_shared_devices_is_no_limit() -> None:
+    reached, resumed = Reached(), Reached()
+    reached.columns(COPY, "0-1", "ok", row(1.0, 10.0) | {"ranks_per_device": 2})
+    resumed.take([recorded(COPY, time_p50_s=1.0, busbw_GBps=10.0, ranks_per_device=2)])
+    for one in reached, resumed:
+        assert one.columns(CASE, "world", "ok", row(1.0, 20.0, 50.0)) == {"limit_fraction": 0.4}
+
+
 def recorded(case: Case, status: str = "ok", **values: Any) -> Record:
     return Record(
         run_id="r", launch=0, started_at="", scenario="s", status=status, case_id=case.case_id, group="world",
@@ -117,7 +125,7 @@ PCIE, HALF = Limit(63e9, "PCIe"), Limit(31.5e9, "PCIe x8")
 
 def limit_of(
     monkeypatch: pytest.MonkeyPatch, collective: str, backend: str, *, pattern: str = "", size: int = 4,
-    uuids: str = "abcd", known: dict[str, str] | None = None, nvlink: bool = True, slow: str = "",
+    uuids: str = "abcd", known: dict[str, str] | None = None, nvlink: bool = True, slow: str = "", sharers: int = 1,
 ) -> tuple[float | None, str | None]:  # fmt: skip
     """The limit of a row on devices a to d, whose links are fast but for the one between c and d, and a and d.
 
@@ -132,7 +140,7 @@ def limit_of(
     monkeypatch.setattr("collbench.device_limits.nvlink_limit", linked)
     monkeypatch.setattr("collbench.device_limits.pcie_limit", lambda uuid: HALF if uuid in slow else PCIE)
     group: Any = SimpleNamespace(size=size, rank=0, hosts=("h",) * size, all_gather=lambda _: list(uuids[:size]))
-    of: Any = SimpleNamespace(name=backend, uuid="a")
+    of: Any = SimpleNamespace(name=backend, uuid="a", ranks_per_device=sharers)
     found = limit_columns(collective_of(collective, pattern, size), group, of, known or {})
     return found.get("limit_GBps"), found.get("limit_source")
 
@@ -143,7 +151,9 @@ def test_a_limit_is_of_the_links_that_are_used(monkeypatch: pytest.MonkeyPatch) 
     assert limit("all_reduce", "nccl", known={"algorithm": "RING"}) == (100, "NVLinks")
     assert limit("all_reduce", "staged") == (63, "PCIe")
     assert limit("all_reduce", "mpi_cuda") == (None, None)
-    assert limit("all_reduce", "nccl", uuids="aabc") == (None, None)
+    assert limit("all_reduce", "nccl", uuids="aabc", sharers=2) == (None, None)
+    for collective, backend in (("all_reduce", "nccl"), ("all_reduce", "staged"), ("copy", "device")):
+        assert limit(collective, backend, sharers=2) == (None, None)
     assert limit("peer_copy", "device", pattern="engine one_way", size=3) == (450, "NVLinks")
     assert limit("peer_copy", "device", pattern="engine one_way") == (100, "NVLinks")
     assert limit("peer_copy", "device", pattern="engine all", size=3) == (450, "NVLinks")

@@ -25,8 +25,17 @@ def test_a_rank_without_a_device_among_others_is_named() -> None:
 def test_shared_devices_and_links() -> None:
     found = findings([device(0, "x"), device(1, "x"), device(2, "y")], {"a": ["X X NV18", "X X NV18", "NV18 NV18 X"]})
     assert [one.level for one in found] == ["ok", "warning", "ok"]
-    assert found[1].seen == "ranks 0, 1 share devices"
+    assert found[0].seen == "2 x H200"
+    assert (found[1].seen, found[1].remedy) == ("ranks 0, 1 share devices", "start one rank a device")
     assert "NV18" in found[2].seen
+
+
+def test_a_list_that_ends_early_is_the_cause_of_sharing() -> None:
+    ranks = [RankDevice(rank, "a", uuid="x", cut_short="CUDA_VISIBLE_DEVICES is '0,9'") for rank in (0, 1)]
+    seen, one = findings(ranks, {})[:2]
+    assert seen.seen.startswith("1 x ")
+    assert one.seen == "ranks 0, 1 share devices; CUDA_VISIBLE_DEVICES is '0,9'"
+    assert one.remedy == "correct CUDA_VISIBLE_DEVICES"
 
 
 def test_a_device_is_the_same_in_another_pod() -> None:

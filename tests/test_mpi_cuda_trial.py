@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from collbench.backends import mpi_cuda
-from collbench.backends.mpi_cuda import _child, crash_in_reductions, probe_problem
+from collbench.backends.mpi_cuda import _cannot, _child, crash_in_reductions, probe_problem
 
 MOVED = "Alltoall\nAllgather\nGather\nScatter\n"
 
@@ -39,8 +39,8 @@ def test_a_form_that_moves_data_may_fail_in_reductions(
     monkeypatch.setattr(mpi_cuda, "_child", child)
     for reducing, function in ((False, moves), (True, reduces)):
         expected = function and f"a child process that tried {function} died of SIGSEGV"
-        assert probe_problem(call, reduces=reducing) == expected
-    assert tried == [("-m", "collbench.backends.mpi_cuda_trial", call)]
+        assert probe_problem(call, reduces=reducing, device=3) == expected
+    assert tried == [("-m", "collbench.backends.mpi_cuda_trial", call, "3")]
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,32 @@ def test_open_mpi_adds_on_the_host(call: str) -> None:
     assert "open-mpi/ompi#9845" in reason
     assert crash_in_reductions("Open MPI v5.0.11", "blocking") is None
     assert crash_in_reductions("MPICH Version: 5.0.2", call) is None
+
+
+LAUNCHERS = (
+    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_UNIVERSE_SIZE", "OMPI_FIRST_RANKS", "OMPI_NUM_APP_CTX",
+    "OMPI_MCA_ess", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_ess_base_vpid", "OMPI_MCA_orte_hnp_uri",
+    "OMPI_MCA_orte_local_daemon_uri", "OMPI_MCA_orte_ess_num_procs", "OMPI_MCA_orte_ess_node_rank", "OMPI_MCA_pmix",
+    "OMPI_MCA_num_procs", "OMPI_MCA_initial_wdir", "PMIX_ID", "PMIX_RANK", "PMIX_NAMESPACE", "PMIX_SERVER_URI41",
+    "PRTE_LAUNCHED", "PMI_RANK", "PMI_FD", "MPI_LOCALRANKID", "HYDI_CONTROL_FD", "SLURM_PROCID",
+)  # fmt: skip
+USERS = (
+    "OMPI_MCA_pml", "OMPI_MCA_opal_cuda_support", "OMPI_MCA_btl", "OPAL_PREFIX", "UCX_TLS", "MPIR_CVAR_ENABLE_GPU",
+    "MPICH_GPU_SUPPORT_ENABLED", "I_MPI_OFFLOAD", "PMIX_MCA_gds",
+)  # fmt: skip
+
+
+def test_a_child_has_the_users_settings_and_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*LAUNCHERS, *USERS):
+        monkeypatch.setenv(name, "1")
+    said, ending = _child("-c", "import os; print(*os.environ)")
+    assert ending == ""
+    assert set(said.split()) & {*LAUNCHERS, *USERS} == set(USERS)
+
+
+def test_a_device_that_a_second_process_cannot_have_is_named_as_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = "import sys; sys.exit('CUDARuntimeError: cudaErrorDevicesUnavailable: busy or unavailable')"
+    ending = _child("-c", busy)[1]
+    reason = _cannot("Open MPI v5.0.11", f"a child process that tried MPI_Sendrecv {ending}")
+    assert "as in compute mode exclusive process; set the mode to default" in reason
+    assert "cannot take memory" not in reason

@@ -102,8 +102,8 @@ class BoundCall:
     library_call: str = ""
     algorithm: str = ""
     peer_device: str = ""
-    failure: str = ""
-    """What a status that is not 0 means, in words."""
+    failure: Callable[[int], str] = lambda _: ""
+    """What a status that is not 0 means, in words; empty where that is not known."""
     notes: tuple[str, ...] = ()
     prime: Callable[[], None] = lambda: None
     """What must have happened once before the first sample; collective over the group."""
@@ -172,7 +172,7 @@ class Backend(ABC):
 
     @property
     def ranks_per_device(self) -> int | None:
-        """The largest number of the group's ranks that have one device; None for the host."""
+        """The largest number of ranks measured at once that have one device of the group's; None for the host."""
         return None
 
     @abstractmethod

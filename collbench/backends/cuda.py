@@ -6,10 +6,11 @@ import importlib.metadata
 import importlib.util
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
+from collbench.backends.base import Backend
 from collbench.backends.memory import GUARD_BYTES, HostMemory, Memory, Words, Wrong
 from collbench.dtypes import Dtype
 from collbench.errors import LibraryFailed
@@ -85,12 +86,17 @@ def _named_twice(listed: str) -> str:
     return f", which names {', '.join(twice)} more than once" if twice else ""
 
 
-def _cut_short() -> str | None:
+def cut_short() -> str | None:
     """Say where fewer devices are visible than CUDA_VISIBLE_DEVICES names; None where it does not."""
     listed = os.environ.get(VARIABLE, "")
     if (seen := visible_devices()) >= len(_entries(listed)):
         return None
     return f"{VARIABLE} is {listed!r} and shows {seen}: CUDA ends the list at the first entry that is no device"
+
+
+def in_brackets(texts: Iterable[str | None]) -> str:
+    """What `cut_short` says on some ranks, each text once, as it follows in a sentence."""
+    return "".join(f" ({text})" for text in dict.fromkeys(texts) if text)
 
 
 def visible_devices() -> int:
@@ -132,7 +138,7 @@ def owners(world: World) -> dict[str, list[int]]:
     try:
         uuid, problem = device_uuid(device_index(world)), None
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        uuid, problem = "", f"rank {world.rank} on {world.hosts[world.rank]} cannot read its device ({error})"
+        uuid, problem = "", f"{world.named(world.rank)} cannot read its device ({error})"
     first = world.first_problem(problem)
     if first is not None:
         raise LibraryFailed(first[1])
@@ -142,11 +148,16 @@ def owners(world: World) -> dict[str, list[int]]:
     return found
 
 
-def ranks_and_hosts(ranks: Sequence[int], hosts: Sequence[str]) -> str:
-    """Name ranks with their hosts: `ranks 0, 1 on a`, or `rank 0 on a and rank 1 on b`."""
+def most_on_a_device(world: World) -> int:
+    """The largest number of ranks that have one device; collective."""
+    return max(map(len, owners(world).values()))
+
+
+def ranks_and_hosts(ranks: Sequence[int], world: World) -> str:
+    """Name members as `World.named` does: `ranks 0, 1 on a`, or `rank 0 on a and rank 1 on b`."""
     by_host: dict[str, list[int]] = {}
     for rank in ranks:
-        by_host.setdefault(hosts[rank], []).append(rank)
+        by_host.setdefault(world.hosts[rank], []).append(world.ranks[rank])
     told = [f"rank{'s' * (len(its) > 1)} {', '.join(map(str, its))} on {host}" for host, its in by_host.items()]
     return " and ".join(told)
 
@@ -164,13 +175,13 @@ def sharing_problem(world: World) -> str | None:
         shared = owners(world)
     except LibraryFailed as error:
         return str(error)
-    hidden = world.all_gather(_cut_short())
+    hidden = world.all_gather(cut_short())
     for ranks in shared.values():
         if len(ranks) > world.ranks_per_device:
             allowed = f"at most {world.ranks_per_device}" if world.ranks_per_device > 1 else "one"
-            why = "".join(f" ({text})" for text in dict.fromkeys(hidden[rank] for rank in ranks) if text)
+            why = in_brackets(hidden[rank] for rank in ranks)
             return (
-                f"{ranks_and_hosts(ranks, world.hosts)} have the same device{why}, expected {allowed} each; start as "
+                f"{ranks_and_hosts(ranks, world)} have the same device{why}, expected {allowed} each; start as "
                 "many ranks a host as it has devices, or write ranks_per_device under [measure] (functional only)"
             )
     return None
@@ -212,11 +223,12 @@ def driver_version() -> str:
     return f"CUDA {_version(int(cupy.cuda.runtime.driverGetVersion()))}"
 
 
-class OnDevice:
-    """What a backend says of the device that its process has: its name, its number here, its UUID."""
+class OnDevice(Backend):
+    """What a backend says of the device that its process has: its name, its number here, its UUID, who shares it."""
 
     on_device = True
     _device: int
+    _sharers: int
 
     @property
     def device(self) -> str:
@@ -229,6 +241,23 @@ class OnDevice:
     @property
     def uuid(self) -> str:
         return device_uuid(self._device)
+
+    @property
+    def ranks_per_device(self) -> int | None:
+        return self._sharers
+
+    def for_group(self, group: World | None, number: int) -> Backend | None:
+        # Groups that are measured at once share devices as the ranks of one group do.
+        told = self.group.all_gather(None if group is None else (number, self.uuid))
+        made = self._opened_for(group, number)
+        if isinstance(made, OnDevice):
+            uuids = [one[1] for one in told if one is not None]
+            made._sharers = max(uuids.count(one[1]) for one in told if one is not None and one[0] == number)
+        return made
+
+    def _opened_for(self, group: World | None, number: int) -> Backend | None:
+        """Open the library anew for a part of the ranks, as `Backend.for_group` says."""
+        return super().for_group(group, number)
 
 
 class Driver:

@@ -12,7 +12,6 @@ from collbench.backends.cuda import (
     alone_problem,
     driver_problem,
     driver_version,
-    owners,
     room_problem,
     sharing_problem,
     visible_devices,
@@ -48,17 +47,12 @@ class Device(OnStream):
 
     def __init__(self, group: World) -> None:
         super().__init__(group)
-        self._sharers = max(map(len, owners(group).values()))
         self._links: dict[str, str | None] = {}
         self._sides: dict[int, peer_devices.Side] = {}
 
     @property
     def library(self) -> str:
         return driver_version()
-
-    @property
-    def ranks_per_device(self) -> int | None:
-        return self._sharers
 
     def refuse(self, case: Case) -> str | None:
         if entry_named(case.collective).collective.only_backend != self.name:

@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,8 +23,15 @@ from collbench.world import World
 _PROBE_S = 60.0
 _SYNCHRONISATIONS = 100
 _CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
-_LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL", "SLURM_", "COLLBENCH_")
-"""What would make a child a rank of this launch."""
+_LAUNCHER_VARIABLE = re.compile(
+    "OMPI_(?!MCA_)|OMPI_MCA_(orte_|ess|pmix|num_procs|num_restarts|initial_wdir)|PMIX_(?!MCA_|PREFIX)|PMI_|PRTE_"
+    "|HYDRA_|HYDI_|MPI_LOCAL|SLURM_|COLLBENCH_"
+)
+"""What would make a child a rank of this launch; Open MPI 4 also has it in MCA parameters (orte/mca/schizo/ompi).
+
+What else the user has set decides what the library does with memory of a device, and is the child's as well.
+"""
+_BUSY = "cudaErrorDevicesUnavailable"
 
 _ASK = """
 import json
@@ -85,7 +93,8 @@ class MpiCuda(MpiOnDevice):
             return fault
         group = self.group
         first_of_host = group.hosts.index(group.hosts[group.rank]) == group.rank
-        first = group.first_problem(probe_problem(call, reduces=reduces) if first_of_host else None)
+        tried = probe_problem(call, reduces=reduces, device=self._device) if first_of_host else None
+        first = group.first_problem(tried)
         return None if first is None else _cannot(self.library, first[1])
 
     def bind(self, case: Case, count: int, layout: Layout) -> BoundCall:
@@ -121,6 +130,11 @@ def _not_aware(library: str, why: str) -> str:
 
 
 def _cannot(library: str, why: str) -> str:
+    if _BUSY in why:
+        return (
+            f"what {library} does with memory of the device could not be tried: a child process cannot have the device "
+            "beside its rank, as in compute mode exclusive process; set the mode to default, or use backend staged"
+        )
     return f"{library} cannot take memory of the device ({why}); use backend staged"
 
 
@@ -134,26 +148,28 @@ def crash_in_reductions(library: str, call: str) -> str | None:
     )
 
 
-def probe_problem(call: str = "blocking", *, reduces: bool = False) -> str | None:
+def probe_problem(call: str = "blocking", *, reduces: bool = False, device: int = 0) -> str | None:
     """Let a child process try a form of call, since a wrong guess is a segmentation fault; what befell it, or None.
+
+    `device` is the number of a visible one.
 
     Where it got through what only moves data it may still fail in reductions.
     """
-    done, ending = _tried(call)
+    done, ending = _tried(call, device)
     missing = [function for function in functions(call, reduces=reduces) if function not in done]
     return f"a child process that tried {function_name(missing[0], call)} {ending}" if missing else None
 
 
 @cache
-def _tried(call: str) -> tuple[list[str], str]:
+def _tried(call: str, device: int) -> tuple[list[str], str]:
     """The functions that a child got through in a form of call, and what befell it in the next one."""
-    said, ending = _child("-m", "collbench.backends.mpi_cuda_trial", call)
+    said, ending = _child("-m", "collbench.backends.mpi_cuda_trial", call, str(device))
     return said.split(), ending
 
 
 def _child(*arguments: str) -> tuple[str, str]:
     """Run Python in a process that is no rank of this launch: what it printed, and how it ended, empty for well."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHER_VARIABLES)}
+    environment = {name: value for name, value in os.environ.items() if not _LAUNCHER_VARIABLE.match(name)}
     try:
         child = subprocess.run(
             [sys.executable, *arguments],

@@ -1,4 +1,6 @@
-"""What a child process of `mpi_cuda` tries: `python -m collbench.backends.mpi_cuda_trial CALL`, a form of call.
+"""What a child process of `mpi_cuda` tries: `python -m collbench.backends.mpi_cuda_trial CALL DEVICE`.
+
+CALL is a form of call, DEVICE the number of a visible device.
 
 A process alone hands the library memory of the device in that form, first to functions that only move data, then to
 those that reduce, and prints each function's name once it has done right: it may die in the next one.
@@ -21,12 +23,14 @@ def functions(call: str, *, reduces: bool) -> tuple[str, ...]:
     return _MESSAGES * (call == "blocking") + _MOVES + _REDUCTIONS * reduces
 
 
-def main(call: str) -> None:
+def main(call: str, device: int) -> None:
     """Try one form; ends with WRONG_DATA at the first function that gives it."""
     import mpi4py
 
     mpi4py.rc.thread_level = "serialized"
     import cupy
+
+    cupy.cuda.Device(device).use()  # before MPI looks at it
     from mpi4py import MPI
 
     sent = cupy.arange(1, 4097, dtype=cupy.float32)
@@ -50,4 +54,4 @@ def do(comm: Any, function: str, call: str, *arguments: Any) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

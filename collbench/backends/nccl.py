@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collbench.backends.base import Backend, BoundCall, Call
-from collbench.backends.cuda import DeviceMemory, alone_problem, driver_problem, owners, sharing_problem
+from collbench.backends.cuda import DeviceMemory, alone_problem, driver_problem, sharing_problem
 from collbench.backends.memory import Buffers, Memory
 from collbench.backends.messages import messages_of, part_of
 from collbench.backends.on_stream import Made, OnStream, Operation
@@ -67,7 +67,6 @@ class Nccl(OnStream):
         super().__init__(group)
         self._log = Log.of_this_process(os.environ, os.getpid())
         self._log.mark()  # what other communicators said is not about this one
-        self.sharers = max(map(len, owners(group).values()))
         if parent is None or not _splits(parent._comm):
             identity = group.from_root(nccl.get_unique_id)
             self._comm = nccl.NcclCommunicator(group.size, identity, group.rank)
@@ -75,7 +74,7 @@ class Nccl(OnStream):
             self._comm = parent._comm.commSplit(number, group.rank)
         self._setup = read_setup(self._log.text())
 
-    def for_group(self, group: World | None, number: int) -> Backend | None:
+    def _opened_for(self, group: World | None, number: int) -> Backend | None:
         if group is None:
             if _splits(self._comm):
                 self._comm.commSplit(_NO_COLOR, 0)
@@ -90,10 +89,6 @@ class Nccl(OnStream):
     def library(self) -> str:
         version = int(self._nccl.get_version())
         return f"NCCL {version // 10000}.{version // 100 % 100}.{version % 100}"
-
-    @property
-    def ranks_per_device(self) -> int | None:
-        return self.sharers
 
     def refuse(self, case: Case) -> str | None:
         entry = entry_named(case.collective)

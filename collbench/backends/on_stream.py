@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.backends.base import NO_STATUS, Backend, BoundCall, Call, CallList, Steps, call_list
-from collbench.backends.cuda import DeviceMemory, Driver, OnDevice, device_index, room_problem
+from collbench.backends.base import NO_STATUS, BoundCall, Call, CallList, Steps, call_list
+from collbench.backends.cuda import DeviceMemory, Driver, OnDevice, device_index, most_on_a_device, room_problem
 from collbench.backends.events import Events, measure_clock, worst_clock
 from collbench.backends.meeting import meeting_calls, meeting_step
 from collbench.backends.memory import GUARD_BYTES, Buffers, Memory, buffers_of
@@ -63,14 +63,14 @@ class Made:
     peer_device: str = ""
     verdict: Call | None = None
     """A call that says after each sample whether the device went wrong: not 0 where it did."""
-    failure: str = ""
+    failure: Callable[[int], str] = field(default=lambda _: "")
     """What the verdict means where it is not 0, in words."""
     may_hold: bool = True
     """Whether the stream may be held: not where a call waits for the device before it returns."""
     close: Callable[[], None] = field(default=lambda: None)
 
 
-class OnStream(OnDevice, Backend):
+class OnStream(OnDevice):
     """One process a device; each operation is queued on one stream, and ends when the device has finished it.
 
     latency     Each rank holds its stream, queues the sample, meets the others, and lets the stream go. So the events
@@ -92,7 +92,8 @@ class OnStream(OnDevice, Backend):
         # What can fail on one rank alone comes first; then all or none go on to what they do together.
         first = group.first_problem(self._open_device())
         if first is not None:
-            raise LibraryFailed(f"rank {first[0]} on {group.hosts[first[0]]}: {first[1]}")
+            raise LibraryFailed(f"{group.named(first[0])}: {first[1]}")
+        self._sharers = most_on_a_device(group)
         told = group.all_gather((self._can_hold, self.device_clock))
         self._can_hold = all(holds for holds, _ in told)
         self.device_clock = worst_clock([clock for _, clock in told])
@@ -148,7 +149,7 @@ class OnStream(OnDevice, Backend):
         return case.buffers * sum(shareable(length * itemsize + 2 * GUARD_BYTES) for length in lengths)
 
     def lacks(self, case: Case, layout: Layout) -> str | None:
-        return room_problem(self.device_bytes(case, layout) * max(1, self.group.ranks_per_device), self._device)
+        return room_problem(self.device_bytes(case, layout) * self._sharers, self._device)
 
     def refuse_mode(self, case: Case) -> str | None:
         """Why the case's mode, call or meeting is not available on a stream."""

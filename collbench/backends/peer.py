@@ -74,10 +74,6 @@ class Peer(OnStream):
     def library(self) -> str:
         return driver_version()
 
-    @property
-    def ranks_per_device(self) -> int | None:
-        return 1
-
     def refuse(self, case: Case) -> str | None:
         from collbench.kernels import reduce_cuda
 
@@ -143,8 +139,14 @@ class Peer(OnStream):
             library_call="peer.cu",
             algorithm=algorithm,
             verdict=Call(self._atoi, (shared.own.error_address,)),
-            failure=f"the number after that of a rank that did not come within {self.deadline_s:g} s",
+            failure=self._missing,
         )
+
+    def _missing(self, status: int) -> str:
+        """Whom the kernel waited for in vain, by its verdict; empty for a status of the driver's."""
+        if status > self.group.size:
+            return ""
+        return f"{self.group.named(status - 1)} did not come within {self.deadline_s:g} s"
 
     def _argument(self, k: int, count: int, one: Buffers, shared: "_Peers") -> Any:
         from collbench.kernels import peer_cuda

@@ -81,22 +81,29 @@ def sharing_refused(group: World, pairs: Iterable[tuple[int, int]]) -> str | Non
     Of each pair the first one maps the second one's memory, once, to see whether it can: what the devices' properties
     say is not enough (MIG, vGPUs, containers, devices that only their own rank sees).
     """
-    from collbench.backends.cuda import device_index, device_name, device_uuid
+    from collbench.backends.cuda import cut_short, device_index, device_name, device_uuid, in_brackets
 
     index = device_index(group)
     mine = group.hosts[group.rank], device_uuid(index), device_name(index)
-    where = group.all_gather(mine)
+    where, hidden = group.all_gather(mine), group.all_gather(cut_short())
     targets = [target for rank, target in pairs if rank == group.rank and target != rank]
     problem = None
     for target in targets:
-        names = f"ranks {group.rank} and {target} ({mine[2]} and {where[target][2]})"
+        names = _both(group, target, where)
         apart = f"{mine[0]} and {where[target][0]}" if where[target][0] != mine[0] else ""
         if where[target][1] == mine[1]:
-            problem = f"{names} have the same device{apart and f', on {apart}'}; expected one each"
+            why = in_brackets((hidden[group.rank], hidden[target]))
+            problem = f"{names} have the same device{why}{apart and f', on {apart}'}; expected one each"
         elif apart:
             problem = f"{names} are on different hosts, {apart}; expected one"
     first = group.first_problem(problem) or group.first_problem(_mapping_problem(group, targets, where))
     return first[1] if first else None
+
+
+def _both(group: World, target: int, where: Sequence[tuple[str, str, str]]) -> str:
+    """Name this rank and another by their numbers in the launch, with their devices."""
+    ranks, devices = zip(*((group.ranks[rank], where[rank][2]) for rank in (group.rank, target)), strict=True)
+    return f"ranks {ranks[0]} and {ranks[1]} ({devices[0]} and {devices[1]})"
 
 
 def _mapping_problem(group: World, targets: Sequence[int], where: Sequence[tuple[str, str, str]]) -> str | None:
@@ -107,14 +114,14 @@ def _mapping_problem(group: World, targets: Sequence[int], where: Sequence[tuple
         memory = cupy.cuda.Memory(_PAGE_BYTES)
         handle, problem = cupy.cuda.runtime.ipcGetMemHandle(memory.ptr), None
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        handle, problem = b"", f"rank {group.rank} ({where[group.rank][2]}) cannot share its memory: {error}"
+        own = f"rank {group.ranks[group.rank]} ({where[group.rank][2]})"
+        handle, problem = b"", f"{own} cannot share its memory: {error}"
     handles = group.all_gather(handle)
     for target in targets:
         if problem is None and handles[target]:
             try:
                 cupy.cuda.runtime.ipcCloseMemHandle(cupy.cuda.runtime.ipcOpenMemHandle(handles[target]))
             except cupy.cuda.runtime.CUDARuntimeError as error:
-                names = f"ranks {group.rank} and {target} ({where[group.rank][2]} and {where[target][2]})"
-                problem = f"{names} have no peer access to each other's memory: {error}"
+                problem = f"{_both(group, target, where)} have no peer access to each other's memory: {error}"
     group.all_gather(None)  # all have unmapped it
     return problem

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from collbench.backends.base import Backend, Call
+from collbench.backends.base import Call
 from collbench.backends.cuda import (
     DeviceMemory,
     Driver,
@@ -11,7 +11,7 @@ from collbench.backends.cuda import (
     PinnedMemory,
     device_index,
     driver_problem,
-    owners,
+    most_on_a_device,
     room_problem,
 )
 from collbench.backends.memory import Buffers, Region, buffers_of
@@ -38,7 +38,7 @@ class MpiOnDevice(OnDevice, Mpi):
     def __init__(self, group: World) -> None:
         super().__init__(group)
         group.all_or_none(self._take_device)
-        self._sharers = max(map(len, owners(group).values()))
+        self._sharers = most_on_a_device(group)
 
     def _take_device(self) -> None:
         import cupy
@@ -49,18 +49,6 @@ class MpiOnDevice(OnDevice, Mpi):
         self._driver = Driver()
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._verifying = cupy.cuda.Stream(non_blocking=True)
-
-    @property
-    def ranks_per_device(self) -> int | None:
-        return self._sharers
-
-    def for_group(self, group: World | None, number: int) -> Backend | None:
-        # Groups that are measured at once share devices as the ranks of one group do.
-        uuids = self.group.all_gather(self.uuid if group is not None else "")
-        made = super().for_group(group, number)
-        if isinstance(made, MpiOnDevice):
-            made._sharers = max(uuids.count(uuid) for uuid in uuids if uuid)
-        return made
 
     def refuse(self, case: Case) -> str | None:
         if self.name == "staged" and not entry_named(case.collective).collective.in_sweeps:

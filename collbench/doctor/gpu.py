@@ -28,6 +28,8 @@ class RankDevice:
     host: str
     problem: str = ""
     uuid: str = ""
+    cut_short: str = ""
+    """Why it sees fewer devices than it was to see."""
     facts: tuple[tuple[str, object], ...] = ()
 
     def fact(self, name: str) -> str:
@@ -46,7 +48,7 @@ class Measured:
 
 def measure(world: World) -> Measured:
     """Look at all ranks' devices; every rank gets every rank's, and each host's matrices. Collective."""
-    from collbench.backends.cuda import device_index, device_uuid, driver_problem, visible_devices
+    from collbench.backends.cuda import cut_short, device_index, device_uuid, driver_problem, visible_devices
 
     host = world.hosts[world.rank]
     problem = driver_problem()
@@ -58,7 +60,8 @@ def measure(world: World) -> Measured:
         try:
             indices = range(visible_devices()) if world.size == 1 else [device_index(world)]
             uuids = [device_uuid(index) for index in indices]
-            mine = [RankDevice(world.rank, host, uuid=uuid, facts=tuple(devices.facts(uuid).items())) for uuid in uuids]
+            cut = cut_short() or ""
+            mine = [RankDevice(world.rank, host, "", uuid, cut, tuple(devices.facts(uuid).items())) for uuid in uuids]
         except Exception as error:  # CuPy's own types
             mine = [RankDevice(world.rank, host, f"CuPy cannot use the device ({error})")]
     ranks = [one for its in world.all_gather(mine) for one in its]
@@ -91,7 +94,8 @@ def findings(
     ]
     known = [one for one in ranks if not one.problem]
     for name in dict.fromkeys(one.fact("name") for one in known):
-        found.append(Finding(CHECK, "ok", f"{sum(one.fact('name') == name for one in known)} x {name}"))
+        devices = {one.uuid for one in known if one.fact("name") == name}
+        found.append(Finding(CHECK, "ok", f"{len(devices)} x {name}"))
     found += _unlike(known)
     # Pods that share a device have host names of their own: NCCL tells devices apart by host and UUID, and lets them.
     shared = [one for one in known if sum(one.uuid == two.uuid for two in known) > 1]
@@ -99,8 +103,10 @@ def findings(
         several = len({one.host for one in shared}) > 1
         numbers = ", ".join(f"{one.rank} on {one.host}" if several else str(one.rank) for one in shared)
         why = "NCCL refuses ranks of a host that share a device, and shared figures are not performance"
-        remedy = "start one rank a device"
-        found.append(Finding(CHECK, "warning", f"ranks {numbers} share devices", why, remedy, "NCCL user guide"))
+        cut = list(dict.fromkeys(one.cut_short for one in shared if one.cut_short))
+        seen = "; ".join((f"ranks {numbers} share devices", *cut))
+        remedy = "correct CUDA_VISIBLE_DEVICES" if cut else "start one rank a device"
+        found.append(Finding(CHECK, "warning", seen, why, remedy, "NCCL user guide"))
     for one in known:
         if one.fact("vgpu_licence").startswith("unlicensed"):
             seen = f"rank {one.rank}: the vGPU has no licence"

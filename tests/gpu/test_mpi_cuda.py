@@ -103,9 +103,18 @@ def die(comm, function, call, *arguments):
         os.kill(os.getpid(), signal.SIGSEGV)
     do(comm, function, call, *arguments)
 mpi_cuda_trial.do = die
-mpi_cuda_trial.main(sys.argv[1])
+mpi_cuda_trial.main(sys.argv[1], int(sys.argv[2]))
 '''
-mpi_cuda._child = lambda *words: child("-c", trial, words[-1])
+mpi_cuda._child = lambda *words: child("-c", trial, *words[-2:])
+"""
+TELLS = """
+mpi_cuda.crash_in_reductions = lambda *_: None
+child = mpi_cuda._child
+trial = '''
+import sys
+sys.exit(f"on device {sys.argv[2]}")
+'''
+mpi_cuda._child = lambda *words: child("-c", trial, *words[-2:]) if words[-1] != "0" else child(*words)
 """
 FEWER = """
 from collbench.backends.mpi import Mpi
@@ -167,6 +176,12 @@ def test_a_form_that_kills_the_child_is_skipped_and_no_other(tmp_path: Path) -> 
         assert found.pop(key).endswith(ended.format(function))
     well = [("all_to_all", "blocking"), ("all_to_all", "nonblocking"), ("all_reduce", "nonblocking")]
     assert found == dict.fromkeys(well, "ok")
+
+
+def test_a_group_tries_its_own_device(tmp_path: Path) -> None:
+    rows = run(CALLS.replace("[[sweep]]", '[[sweep]]\ntopologies = ["1"]'), tmp_path, TELLS, code=7)
+    assert {row.status for row in rows} == {"skipped"}
+    assert all("tried MPI_" in str(row.reason) and "failed: on device 1)" in str(row.reason) for row in rows), rows
 
 
 def test_buckets_are_replayed(tmp_path: Path) -> None:

@@ -40,6 +40,26 @@ topologies = ["world", "0;1", "first:1"]
 dtypes = ["int8"]
 sizes = ["18 MiB", "1 MiB"]
 """
+AT_ONCE = """
+schema = 1
+[measure]
+time_budget = "5 ms"
+least_time = "0 s"
+least_iterations = 2
+warmup_time = "1 ms"
+ranks_per_device = 2
+[[sweep]]
+backends = ["nccl", "staged", "peer"]
+collectives = ["all_reduce"]
+topologies = ["0-1;2-3", "0-1"]
+sizes = ["64 KiB"]
+[[sweep]]
+kind = "kernel"
+kernels = ["copy", "host_copy", "reduce_local", "peer_copy"]
+ways = ["kernel", "h2d pinned", "engine one_way"]
+topologies = ["0-1;2-3", "0;1;2"]
+sizes = ["64 KiB"]
+"""
 PODS = """
 import socket, sys
 from collbench.start import launcher_rank
@@ -74,14 +94,15 @@ def test_a_list_that_ends_early_is_the_cause(tmp_path: Path) -> None:
     if launching.cuda_devices() < 1:
         pytest.skip("a CUDA device is needed")
     path, run = tmp_path / "s.toml", tmp_path / "run"
-    path.write_text(SCENARIO)
+    path.write_text(SCENARIO.replace('"staged"]', '"staged", "peer"]'))
     visible = f"{launching.one_device()['CUDA_VISIBLE_DEVICES']},99"
     launching.collbench(["launch", path, "-n", "2", "-o", run], env={"CUDA_VISIBLE_DEVICES": visible}).expect(0)
     cause = f"CUDA_VISIBLE_DEVICES is '{visible}' and shows 1: CUDA ends the list at the first entry that is no device"
     for row in read(run):
         if row.backend != "staged":
             assert row.status == "skipped"
-            assert f" have the same device ({cause}), expected one each; start as many ranks" in str(row.reason)
+            expected = "; expected one each" if row.backend == "peer" else ", expected one each; start as many ranks"
+            assert f" have the same device ({cause}){expected}" in str(row.reason)
 
 
 def test_a_device_that_is_named_twice_is_the_cause() -> None:
@@ -98,6 +119,26 @@ def test_a_copy_between_pods_on_one_device_is_refused_for_the_device(tmp_path: P
     row = in_pods(scenario.replace('backends = ["nccl", "staged"]', 'backends = ["staged"]'), tmp_path)[1]
     assert row.status == "skipped"
     assert str(row.reason).endswith(" have the same device, on pod0 and pod1; expected one each")
+
+
+def test_groups_at_once_on_the_same_devices_are_flagged_and_have_no_limit(tmp_path: Path) -> None:
+    if not launching.emulated() or launching.cuda_devices() < 2:
+        pytest.skip("2 emulated CUDA devices are needed")
+    path, run = tmp_path / "s.toml", tmp_path / "run"
+    path.write_text(AT_ONCE)
+    env = {"CUDA_VISIBLE_DEVICES": "0,1"}
+    launching.collbench(["launch", path, "-n", "4", "-o", run, "--no-choices"], timeout=150, env=env).expect(0)
+    rows = [row for row in read(run) if row.status == "ok"]
+    shared = {"0-1;2-3": ("0-1", "2-3"), "0;1;2": ("0", "2")}
+    for row in rows:
+        sharers = 2 if row.group in shared.get(str(row.topology), ()) else 1
+        told = str(row.notes).split()
+        assert (row.ranks_per_device, "shared_device" in told) == (sharers, sharers == 2), (row.backend, row.group)
+        if sharers == 2:
+            assert (row.limit_GBps, row.limit_fraction) == (None, None)
+    collectives = {"copy", "host_copy", "reduce_local", "peer_copy", "all_reduce"}
+    assert {row.collective for row in rows if row.topology == "0-1;2-3"} == collectives
+    assert {row.backend for row in rows if row.topology == "0-1;2-3"} == {"nccl", "staged", "peer", "device"}
 
 
 def test_memory_is_planned_for_all_ranks_of_a_device(tmp_path: Path) -> None:
