@@ -184,8 +184,9 @@ def table(found: Sequence[Check], within: float, others: Sequence[Record] = (), 
         "nonblocking: the buckets beside the computation, one after the other",
         f"difference: measured over forecast, less one; holds: within {within:.0%}; in the interval only: farther off, "
         "but in the forecast's interval, which says how little is known; off: neither. Only holds is exit code 0",
-        "in brackets: the intervals of the fit's forecasts, all at their ends together (of 95 %, but from one launch half to "
-        "twice, an assumption); of what was measured, the outermost ends of the launches' own, or the least and the most of few samples",
+        "in brackets: the intervals of the fit's forecasts, all at their ends together (of 95 %, but from one launch "
+        "half to twice, an assumption); of what was measured, the outermost ends of the launches' own, or the least "
+        "and the most of few samples",
     ]
     if any(one.row.call == "nonblocking" and one.replayed.compute_s for one in found):
         notes.append(
